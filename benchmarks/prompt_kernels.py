@@ -16,7 +16,7 @@ from helmsman.schemas.rounding import DEFAULT_ROUNDING
 if TYPE_CHECKING:
     from helmsman.executor._kernels import InputKind
     from helmsman.schemas.formats import Precision, StoredFormat
-    from helmsman.schemas.rounding import FloatPrecision
+    from helmsman.schemas.rounding import AttentionPrecision
 
 PROMPTS = (128, 512, 1024)
 
@@ -66,11 +66,13 @@ def units(bench: Bench) -> Iterator[Row]:
             yield compare(ours, peak(pool, units), threads, "GFLOP/s", bench.pairs)
 
 
-def _attention_units() -> "Iterator[tuple[FloatPrecision, InputKind]]":
+def _attention_units() -> "Iterator[tuple[AttentionPrecision, InputKind]]":
     """Yield every precision of attention for which this processor has multiplication units, and the kind of units."""
     yield "f32", "floats"
     if kernels.peak_products("pairs") > 0:
         yield "bf16", "pairs"
+    if kernels.product_kind("q8_0", 128, "int16") == "words":
+        yield "int16", "words"
 
 
 def product(weights: Weights, pool: Pool, tokens: int, rounding: "Precision" = "int16") -> Side:
@@ -101,7 +103,7 @@ def windows(bench: Bench) -> Iterator[Row]:
 
 
 def attention_of_prompt(
-    pool: Pool, tokens: int, group: int, precision: "FloatPrecision", window: int = 0, softcap: float = 0.0
+    pool: Pool, tokens: int, group: int, precision: "AttentionPrecision", window: int = 0, softcap: float = 0.0
 ) -> Side:
     """Causal, of 8 KV heads of 128 in f16 and `group` query heads each."""
     size = 8 * tokens * 128 * 2

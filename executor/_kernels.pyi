@@ -31,7 +31,7 @@ from helmsman.executor.devices.move_calls import Move
 from helmsman.executor.devices.parts import KvSpan, Region
 from helmsman.executor.devices.specs import StageSpec
 from helmsman.schemas.formats import Format, KeptFormat, KvFormat, Precision, StoredFormat
-from helmsman.schemas.rounding import FloatPrecision
+from helmsman.schemas.rounding import AttentionPrecision
 
 def isa() -> str:
     """The instruction set in use: amx, avx512bf16, avx512vnni, avx512, avx2, neondot, neon or portable."""
@@ -335,7 +335,7 @@ def time_attention(
     context: int,
     repeats: int,
     tokens: int = 1,
-    activations: FloatPrecision = "f32",
+    activations: AttentionPrecision = "f32",
     window: int = 0,
     softcap: float = 0.0,
 ) -> list[float]:
@@ -353,7 +353,7 @@ def time_spans(
     batch: int,
     repeats: int,
     tokens: int = 1,
-    activations: FloatPrecision = "f32",
+    activations: AttentionPrecision = "f32",
     window: int = 0,
     softcap: float = 0.0,
 ) -> list[float]:

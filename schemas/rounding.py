@@ -8,6 +8,10 @@ from helmsman.schemas.formats import Precision, StoredFormat, is_plain, is_small
 FloatPrecision = Literal["f32", "bf16"]
 """The floating-point formats to which a kernel can round activations before it multiplies them."""
 
+AttentionPrecision = Literal["f32", "bf16", "int16"]
+"""What a kernel can round queries, keys, values and the weights between them to: `int16` are whole numbers, of a query
+and of a key under a scale of its own."""
+
 
 class Rounding(Frozen):
     """A device rounds activations to `bf16` where they meet weights in bf16, and to `codes` where they meet quantised
@@ -21,7 +25,7 @@ class Rounding(Frozen):
     bf16: FloatPrecision = "f32"
     codes: Precision = "int16"
     small_codes: Precision | None = None
-    attention: FloatPrecision = "f32"
+    attention: AttentionPrecision = "f32"
 
     def of(self, fmt: StoredFormat) -> Precision:
         """Return the precision of products with weights in `fmt`, of all tokens."""

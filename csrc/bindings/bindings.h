@@ -52,7 +52,7 @@ Format stored_format_of(const std::string& name);
 // Throws ValueError for an unknown name.
 Activations activations_of(const std::string& name);
 Activation activation_of(const std::string& name);
-bool attention_in_bf16(const std::string& name);  // whether attention of prompts rounds what it multiplies
+Activations attention_activations_of(const std::string& name);  // what attention of prompts multiplies
 
 // Throws ValueError when rows of `columns` values cannot be stored in `format`.
 void expect_columns(Format format, size_t columns);

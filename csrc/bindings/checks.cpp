@@ -46,10 +46,9 @@ Activations activations_of(const std::string& name) {
   throw py::value_error("activations must be f32, bf16, int16 or int8");
 }
 
-bool attention_in_bf16(const std::string& name) {
-  if (name == "bf16") return true;
-  if (name == "f32") return false;
-  throw py::value_error("activations of attention must be f32 or bf16");
+Activations attention_activations_of(const std::string& name) {
+  if (name == "f32" || name == "bf16" || name == "int16") return activations_of(name);
+  throw py::value_error("activations of attention must be f32, bf16 or int16");
 }
 
 Format kv_format_of(const std::string& name) {

@@ -30,8 +30,8 @@ std::vector<double> time_spans(Pool& pool, const std::string& format, const std:
                                long long heads, long long kv_heads, long long head_dim, long long batch,
                                long long repeats, long long tokens, const std::string& activations, long long window,
                                float softcap) {
-  Attention shape{count_of("heads", heads), count_of("kv_heads", kv_heads), count_of("head_dim", head_dim), 1,
-                  kv_format_of(format),     attention_in_bf16(activations)};
+  Attention shape{count_of("heads", heads), count_of("kv_heads", kv_heads),       count_of("head_dim", head_dim), 1,
+                  kv_format_of(format),     attention_activations_of(activations)};
   shape.window = count_of("window", window, 0), shape.softcap = softcap;
   if (shape.heads % shape.kv_heads != 0) throw py::value_error("heads must be a multiple of kv_heads");
   if (!divides(shape.format, shape.head_dim)) throw py::value_error("q8_0 needs a head_dim that is a multiple of 32");

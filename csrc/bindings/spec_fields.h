@@ -52,7 +52,8 @@ class Keeper {
   ParsedSpec& parsed_;
 };
 
-// Fills spec.operations from the list of operations. `format`: of caches; `bf16`: whether attention rounds to it.
-void parse_operations(Keeper keeper, const py::list& operations, Format format, bool bf16);
+// Fills spec.operations from the list of operations. `format`: of caches; `attention`: what attention of prompts
+// multiplies.
+void parse_operations(Keeper keeper, const py::list& operations, Format format, Activations attention);
 
 }  // namespace helm

@@ -21,7 +21,8 @@ using Made = std::unique_ptr<Operation>;
 
 class Operations {
  public:
-  Operations(Keeper keeper, Format format, bool bf16) : keeper_(keeper), format_(format), bf16_(bf16) {}
+  Operations(Keeper keeper, Format format, Activations attention)
+      : keeper_(keeper), format_(format), attention_(attention) {}
 
   Made parse(const py::dict& fields) {
     using Parse = Made (Operations::*)(const py::dict&);
@@ -173,7 +174,7 @@ class Operations {
   Attention shape(const py::dict& fields) {
     Attention shape{count_at(fields, "heads"), count_at(fields, "kv_heads"), count_at(fields, "head_dim"),
                     count_or(fields, "rows", spec().capacity), format_};
-    shape.bf16 = bf16_;
+    shape.activations = attention_;
     shape.scale = number_or(fields, "scale", 0), shape.softcap = number_or(fields, "softcap", 0);
     shape.window = count_or(fields, "window", 0);
     shape.sinks = keeper_.floats(fields, "sinks", shape.heads);
@@ -382,13 +383,13 @@ class Operations {
 
   Keeper keeper_;
   Format format_;
-  bool bf16_;
+  Activations attention_;
 };
 
 }  // namespace
 
-void parse_operations(Keeper keeper, const py::list& operations, Format format, bool bf16) {
-  Operations parser(keeper, format, bf16);
+void parse_operations(Keeper keeper, const py::list& operations, Format format, Activations attention) {
+  Operations parser(keeper, format, attention);
   for (const py::handle each : operations) keeper.spec().operations.push_back(parser.parse(each.cast<py::dict>()));
 }
 

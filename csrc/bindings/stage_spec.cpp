@@ -33,9 +33,10 @@ ParsedSpec parse_spec(const py::dict& fields) {
   s.room = room_of(fields);
   product({s.batch, s.max_tokens + s.sequences, s.hidden, sizeof(float)});
   const Format format = kv_format_of(text_at(fields, "kv_format"));
-  const bool bf16 =
-      fields.contains("attention_activations") && attention_in_bf16(text_at(fields, "attention_activations"));
-  parse_operations(Keeper(parsed), field(fields, "operations").cast<py::list>(), format, bf16);
+  const Activations attention = fields.contains("attention_activations")
+                                    ? attention_activations_of(text_at(fields, "attention_activations"))
+                                    : Activations::f32;
+  parse_operations(Keeper(parsed), field(fields, "operations").cast<py::list>(), format, attention);
   check(s);
   return parsed;
 }

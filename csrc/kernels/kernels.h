@@ -11,8 +11,11 @@
 // values (which are not negative), of the largest such product. Where BF16 units multiply (pack_pairs), x is rounded to
 // bf16, to nearest even, as are the values of quantised weights once they are computed in f32, and the bound of linear
 // holds for what that gives (arm64's units round up to twice as much, half as often); so are the factors of attention
-// of prompts where PrefillArgs::bf16 says so: each weight, relative to the largest score so far, by at most a 256th of
-// itself. No pointer needs more than its element's alignment; 64 bytes is fastest.
+// of prompts in bf16 (PrefillArgs::activations): each weight, relative to the largest score so far, by at most a 256th
+// of itself. In int16 a query times `factor`, and a key, are rounded to half a 46000th of their length or half a
+// 32760th of their largest magnitude, whichever is more, and values to half an 8000th of the largest magnitude of 64
+// positions; weights of 64 positions, whose sum is s, each by at most s / 65000 or, with s above one, 1 / 65000 or s /
+// 520000, whichever is more. No pointer needs more than its element's alignment; 64 bytes is fastest.
 #pragma once
 #include <cstddef>
 
@@ -20,6 +23,9 @@
 
 namespace helm {
 
+// How precise numbers are at least that meet others of many tokens: activations that matrices multiply (linear.h), and
+// the factors of attention of prompts, which have no 8 bits.
+enum class Activations { f32, bf16, int16, int8 };
 enum class NormKind { rms, layer };
 // swiglu_oai: gate * sigmoid(1.702 gate) * (up + 1).
 enum class Activation { silu, relu, gelu, gelu_tanh, relu2, swiglu_oai };
@@ -128,8 +134,9 @@ struct PrefillArgs {
   bool resume, finish;  // whether out, max and sum hold what came before, and whether out is divided at the end
   float *max, *sum;     // token t, head g: max[t * heads + g]; unused where neither is resumed nor left
   size_t heads;
-  // Whether queries times `factor`, K, V and the weights between them are rounded to bf16: these are exp to 3e-6.
-  bool bf16;
+  // What queries times `factor`, K, V and the weights between them are rounded to; these are exp to 3e-6, of f32 to
+  // 1e-6.
+  Activations activations;
   float* scratch;  // prefill_scratch(head_dim, rows) floats, rows = (last - first) * group, 64-byte aligned
   Scoring scoring;
   const float* sinks;  // [group]: a logit of each head that has no value, where nothing came before; or null
@@ -196,7 +203,8 @@ static inline size_t decode_scratch(size_t head_dim, size_t group) {
 
 static inline size_t prefill_scratch(size_t head_dim, size_t rows) {
   const size_t width = round_up(head_dim, kPanel);
-  return (2 * width + kMostRowsTogether) * kPrefillTile + round_up(rows, kMostRowsTogether) * (2 * width + 2);
+  const size_t scales = kMostRowsTogether + kPrefillTile + kPanel;
+  return (2 * width + kMostRowsTogether) * kPrefillTile + round_up(rows, kMostRowsTogether) * (2 * width + 3) + scales;
 }
 
 // A loop that multiplies and adds in registers alone: `products` of numbers a round. Null where there is no such unit.
@@ -237,6 +245,7 @@ struct Kernels {
   void (*decode)(const DecodeArgs&);
   void (*prefill)(const PrefillArgs&);
   void (*prefill_pairs)(const PrefillArgs&);  // of bf16. Null without BF16 units
+  void (*prefill_words)(const PrefillArgs&);  // of int16. Null where products of words are no faster than those of f32
   void (*scores)(const ScoresArgs&);
   void (*scores_prompt)(const PromptArgs&);  // causal: later positions may be left alone
   // x[n] = exp(factor x[n]) / their sum.

@@ -5,7 +5,7 @@ from typing import NotRequired, TypeAlias, TypedDict, final
 
 from helmsman.executor.devices.operations import AnyOperation
 from helmsman.schemas.formats import KvFormat
-from helmsman.schemas.rounding import FloatPrecision
+from helmsman.schemas.rounding import AttentionPrecision
 
 
 class RowRoom(TypedDict):
@@ -44,7 +44,7 @@ class StageSpec(TypedDict):
     last: NotRequired[int]
     """Tokens at the end of each sequence for which the head chooses: default 1, more of passes in one piece that verify
     drafts."""
-    attention_activations: FloatPrecision
+    attention_activations: AttentionPrecision
     """The format to which `attention` rounds queries, keys, values and its own weights where a sequence has several
     tokens."""
     room: RowRoom

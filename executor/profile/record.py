@@ -22,7 +22,7 @@ from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.hardware import Compute, Device, DiskReads, Efficiency, Hardware, Link, Memory
-from helmsman.schemas.rounding import FloatPrecision
+from helmsman.schemas.rounding import AttentionPrecision
 from helmsman.schemas.storage import BLOCK
 
 CUDA_MEMORY = "cuda-vram"
@@ -284,7 +284,7 @@ def _net(share: float, alone: float, overhead: float) -> float:
 
 
 def _attention_compute(
-    processor: ProcessorProfile, precision: FloatPrecision, peak: float, overhead: float
+    processor: ProcessorProfile, precision: AttentionPrecision, peak: float, overhead: float
 ) -> Efficiency:
     """One token: wide groups of heads; prompts: the stage's own attention, with factors of `precision`."""
     wide = [flops / peak for values in processor.samples.wide.values() for flops in values]

@@ -8,7 +8,7 @@ from helmsman.executor.profile.settings import Loopback
 from helmsman.hwdb.fit import spread
 from helmsman.schemas.formats import KvFormat, Precision, StoredFormat
 from helmsman.schemas.hardware import Host, OverheadKind
-from helmsman.schemas.rounding import FloatPrecision
+from helmsman.schemas.rounding import AttentionPrecision
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class StageSamples:
     small: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     """By tokens: (activation bytes, seconds) of norms and cache writes."""
     lookup: dict[int, list[float]] = field(default_factory=dict)
-    attention: dict[tuple[FloatPrecision, int], list[float]] = field(default_factory=dict)
+    attention: dict[tuple[AttentionPrecision, int], list[float]] = field(default_factory=dict)
     """By what its factors are rounded to and the tokens of a prompt: of one block."""
     requests: list[float] = field(default_factory=list)
     """Seconds that each of several short requests adds to a layer's attention beside its bytes."""

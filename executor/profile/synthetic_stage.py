@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from helmsman.executor._kernels import Arena, Pool, Stage, packed_size
+from helmsman.executor._kernels import Arena, Buffer, Pool, Stage, packed_size
 from helmsman.executor.devices.memory import arena_beside, view
 from helmsman.executor.devices.specs import UniformSpec
 from helmsman.executor.devices.tensors import Linear, NormVectors
@@ -22,7 +22,7 @@ from helmsman.schemas.blocks.positions import Rope
 from helmsman.schemas.dense_model import DenseModel
 from helmsman.schemas.described import described
 from helmsman.schemas.formats import Format, size_of
-from helmsman.schemas.rounding import FloatPrecision
+from helmsman.schemas.rounding import AttentionPrecision
 
 MODEL = described(
     DenseModel(
@@ -49,13 +49,13 @@ FORMATS = Formats("bf16", KV_FORMAT, "f32")
 TOKENS = (1, 32, 128, 256)
 PROMPTS = (32, 128, 256, 1024)
 """Tokens of prompts whose attention is timed: its share of the peak still rises by a sixth from 256 to 1024."""
-ATTENTION_PRECISIONS: tuple[FloatPrecision, ...] = ("f32", "bf16")
+ATTENTION_PRECISIONS: tuple[AttentionPrecision, ...] = ("f32", "bf16", "int16")
 """The precisions of queries, keys, values and attention weights in which the attention of prompts is timed."""
 ATTENTION_ROUNDS = 2
 """Timings of every block's attention: further ones would tell less than the processor's speed moves by."""
 ROUNDS = 5
 _BYTES = 256 << 20
-"""Room for the stage's weights, caches and three workspaces."""
+"""Room for the stage's weights, caches and workspace."""
 SMALL = ("norm", "append")
 """Kinds whose time is overhead and activation traffic."""
 
@@ -64,13 +64,14 @@ def measure_stage(pool: Pool) -> StageSamples:
     """Run the synthetic stage for every prompt length, several times, and attention of prompts in every precision."""
     arena = arena_beside(_BYTES)
     spec, samples = _spec(arena), StageSamples()
-    stage = _stage(pool, arena, spec)
+    workspace = _workspace(arena, spec)
+    stage = Stage(pool, spec, workspace, 0)
     for tokens in TOKENS:
         for _ in range(ROUNDS):
             for op, seconds in _run(stage, arena, tokens):
                 _record(samples, op, tokens, seconds)
     for precision in ATTENTION_PRECISIONS:
-        stage = _stage(pool, arena, {**spec, "attention_activations": precision})
+        stage = Stage(pool, {**spec, "attention_activations": precision}, workspace, 0)
         _run(stage, arena, min(chunk_rows(), PROMPTS[-1]))
         for tokens in PROMPTS:
             samples.attention[precision, tokens] = list(_attention_times(stage, tokens))
@@ -94,11 +95,12 @@ def _attention_times(stage: Stage, tokens: int) -> Iterator[float]:
 def synthetic_stage(pool: Pool) -> Stage:
     """That stage on `pool`, in memory of its own."""
     arena = arena_beside(_BYTES)
-    return _stage(pool, arena, _spec(arena))
+    spec = _spec(arena)
+    return Stage(pool, spec, _workspace(arena, spec), 0)
 
 
-def _stage(pool: Pool, arena: Arena, spec: UniformSpec) -> Stage:
-    return Stage(pool, spec, arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
+def _workspace(arena: Arena, spec: UniformSpec) -> Buffer:
+    return arena.alloc(Stage.workspace_size(spec), "workspace")
 
 
 def attention_flops(tokens: int) -> int:

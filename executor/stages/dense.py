@@ -12,7 +12,7 @@ from helmsman.executor.devices.tensors import CacheBuffers, Linear, NormVectors,
 from helmsman.lowering.buffers import chunk_rows
 from helmsman.schemas.blocks.feed_forward import Activation
 from helmsman.schemas.formats import KvFormat
-from helmsman.schemas.rounding import FloatPrecision
+from helmsman.schemas.rounding import AttentionPrecision
 
 
 class DenseBlock(TypedDict):
@@ -66,7 +66,7 @@ class DenseSpec(Dimensions):
     context: NotRequired[int]
     attention: NotRequired[Literal["fused", "divided"]]
     """fused (default): one operation `attention`; divided: `scores`, `softmax`, `wv`."""
-    attention_activations: NotRequired[FloatPrecision]
+    attention_activations: NotRequired[AttentionPrecision]
     rotary_dim: int
     cos: Vector | None
     sin: Vector | None

@@ -7,7 +7,7 @@ from typing import Literal
 from helmsman.schemas.formats import Precision, StoredFormat, is_plain, is_small
 from helmsman.schemas.hardware import NATIVE_KINDS, Device, Efficiency, Hardware
 from helmsman.schemas.operation_table import OperationTable
-from helmsman.schemas.rounding import DEFAULT_ROUNDING, FloatPrecision, Rounding
+from helmsman.schemas.rounding import DEFAULT_ROUNDING, AttentionPrecision, FloatPrecision, Rounding
 from helmsman.schemas.same import Same
 
 Wanted = Literal["auto"] | Precision
@@ -23,6 +23,10 @@ _WORTH_A_LOSS = 1.5
 """The least factor by which products of quantised weights must be faster in bf16 than in int16 for `auto` to take it:
 it loses an eighth of what a format of eight bits itself costs, and int16 nothing that shows."""
 
+_WORTH_NO_LOSS = 1.1
+"""The least factor by which attention of prompts must be faster with factors in int16 than in f32 for `auto` to take
+it: what it loses does not show, and is beyond what two measurements differ by."""
+
 _WORTH_LITTLE_LOSS = 1.2
 """The least factor by which products of weights of fewer than five bits must be faster with activations in int8 than in
 int16 for `auto` to take int8: rounding them so loses a hundredth of what the weights' format itself costs."""
@@ -36,9 +40,10 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     not measured to be faster (Intel's AVX-512 units multiply half as many bf16 as f32); quantised weights meet int16,
     whose loss is nothing beside what their own format costs, and bf16 where units were measured to be `_WORTH_A_LOSS`
     times as fast with it; else those of fewer than five bits meet int8, as in other engines, where units of bytes were
-    measured to be `_WORTH_LITTLE_LOSS` times as fast with it; attention of prompts is as that of weights in bf16. A
-    precision that does not apply to weights of a kind, or to attention, leaves those as `auto` has them. One machine
-    gives one."""
+    measured to be `_WORTH_LITTLE_LOSS` times as fast with it; attention of prompts is in bf16 where units multiply
+    these and f32 was not measured to be faster, else in int16 where that was measured to be `_WORTH_NO_LOSS` times as
+    fast as f32. A precision that does not apply to weights of a kind, or to attention, leaves those as `auto` has them.
+    One machine gives one."""
     return _rounded(Same(hardware), wanted)
 
 
@@ -67,7 +72,7 @@ def rounding_of(device: Device, wanted: Wanted) -> Rounding:
     """Return the precision of activations on a device, for the setting `wanted`."""
     units = any(name in _BF16_UNITS for name in device.isa)
     floats: FloatPrecision = "bf16" if units and _gain(device, "linear", "bf16", "f32") >= 1 else "f32"
-    attention: FloatPrecision = "bf16" if units and _gain(device, "attention", "*", "f32") >= 1 else "f32"
+    attention = _attention(device, units)
     gains = [_gain(device, "linear", fmt, "int16") for fmt in _formats_of_codes(device, "bf16")]
     codes: Precision = "bf16" if units and gains and min(gains) >= _WORTH_A_LOSS else "int16"
     small: Precision | None = "int8" if codes == "int16" and _int8_pays(device) else None
@@ -77,7 +82,15 @@ def rounding_of(device: Device, wanted: Wanted) -> Rounding:
         floats, attention, codes = "bf16", "bf16", "bf16"
     elif wanted in ("int16", "int8"):
         codes = wanted
+        attention = "int16" if wanted == "int16" else attention
     return Rounding(bf16=floats, codes=codes, small_codes=small if wanted == "auto" else None, attention=attention)
+
+
+def _attention(device: Device, units: bool) -> AttentionPrecision:
+    """Return what `auto` rounds to in attention of prompts; `units`: whether the device has some that multiply bf16."""
+    if units and _gain(device, "attention", "*", "f32") >= 1:
+        return "bf16"
+    return "int16" if _gain(device, "attention", "*", "f32", "int16") >= _WORTH_NO_LOSS else "f32"
 
 
 def _int8_pays(device: Device) -> bool:

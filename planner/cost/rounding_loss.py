@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from helmsman.lowering.nearest_format import nearest
 from helmsman.schemas.formats import Precision, StoredFormat
+from helmsman.schemas.rounding import AttentionPrecision
 
 
 class Loss(NamedTuple):
@@ -32,9 +33,9 @@ MEASURED: tuple[Loss, ...] = (
 )
 """Qwen3-0.6B and 1.7B (q4_k: the former alone) with random weights, 400 and 300 tokens in four sequences, every fifth
 position; of both the larger. Where weights meet bf16, attention of prompts multiplies bf16 as well."""
-ATTENTION_LOSS = (3.6e-4, 5.6e-3)
-"""The mean and the worst KL divergence, in nats, that attention of prompts in bf16 adds: measured on the same models
-with weights in q8_0 and q4_0 and activations in int16, which lose next to nothing."""
+ATTENTION_LOSS: Mapping[AttentionPrecision, tuple[float, float]] = {"bf16": (3.6e-4, 5.6e-3), "int16": (9.4e-7, 4.9e-6)}
+"""The mean and the worst KL divergence, in nats, that attention of prompts adds by what it multiplies: measured on the
+same models with weights in q8_0 and q4_0 and activations in int16, which lose next to nothing."""
 _EXACT: Mapping[Precision, str] = {"f32": "which rounds nothing"}
 
 
@@ -49,9 +50,9 @@ def loss_of(fmt: StoredFormat, rounding: Precision) -> str:
     return f"{'about ' if loss.format != fmt else ''}{_in_words(loss.mean, loss.worst)}"
 
 
-def attention_loss() -> str:
-    """Describe the KL divergence that attention of prompts adds when it multiplies queries, keys and values in bf16."""
-    return f"about {_in_words(*ATTENTION_LOSS)}"
+def attention_loss(rounding: AttentionPrecision) -> str:
+    """Describe the KL divergence that attention of prompts adds by what queries, keys and values are rounded to."""
+    return f"about {_in_words(*ATTENTION_LOSS[rounding])}"
 
 
 def _in_words(mean: float, worst: float) -> str:

@@ -99,8 +99,10 @@ def _precision(plan: Plan) -> Iterator[str]:
             weights = f"{fmt} {'experts' if experts else 'weights'}"
             weights += ", rounded to bf16," if _rounds_values(fmt, rounding) else ""
             yield f"precision    {device.name}: {weights} meet activations in {rounding}, {loss_of(fmt, rounding)}"
-        if device.rounding.attention != "f32" and _attends(plan, device.name):
-            yield f"precision    {device.name}: attention of prompts multiplies bf16, {attention_loss()} by itself"
+        attention = device.rounding.attention
+        if attention != "f32" and _attends(plan, device.name):
+            loss = attention_loss(attention)
+            yield f"precision    {device.name}: attention of prompts multiplies {attention}, {loss} by itself"
 
 
 def _rounds_values(fmt: StoredFormat, rounding: Precision) -> bool:

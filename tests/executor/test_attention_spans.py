@@ -18,7 +18,7 @@ from test_stage_native import LLAMA, OPT, QWEN3, Native, Reference, Shape, Weigh
 from helmsman.executor._kernels import Arena, Buffer, Event, Pool, Queue, Stage
 from helmsman.executor.stages.dense import prepared
 from helmsman.schemas.formats import size_of
-from helmsman.schemas.rounding import FloatPrecision
+from helmsman.schemas.rounding import AttentionPrecision
 
 if TYPE_CHECKING:
     from helmsman.executor.devices.parts import KvSpan
@@ -43,7 +43,7 @@ def two() -> Pool:
 class Paged:
     """The attention of one block; q and results are set and read where the stage has them."""
 
-    def __init__(self, shape: Shape, pool: Pool, activations: FloatPrecision = "f32") -> None:
+    def __init__(self, shape: Shape, pool: Pool, activations: AttentionPrecision = "f32") -> None:
         self.shape, self.arena = shape, Arena(64 << 20)
         native = Native.__new__(Native)
         native.w, native.s, native.arena, native.embeds, native.heads = Weights(shape), shape, self.arena, False, False

@@ -14,6 +14,7 @@ from helmsman.executor._kernels import Arena, Pool, Stage
 if TYPE_CHECKING:
     from helmsman.executor.devices.specs import UniformSpec
     from helmsman.schemas.formats import KvFormat
+    from helmsman.schemas.rounding import AttentionPrecision
 
 Floats = NDArray[np.float32]
 CPUS = sorted(os.sched_getaffinity(0))
@@ -35,7 +36,16 @@ def two() -> Pool:
 class Attended:
     """A stage of one operation. `ring`: rows of its caches, where they are fewer than all positions."""
 
-    def __init__(self, pool: Pool, dim: int, fmt: "KvFormat", context: int, ring: int | None, special: Any) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        dim: int,
+        fmt: "KvFormat",
+        context: int,
+        ring: int | None,
+        special: Any,
+        activations: "AttentionPrecision" = "f32",
+    ) -> None:
         self.dim, self.fmt, self.rows = dim, fmt, ring or context
         arena = Arena(16 << 20)
         size = KV_HEADS * self.rows * row_size(dim, fmt)
@@ -48,7 +58,7 @@ class Attended:
         room: Any = dict.fromkeys(("wide", "inner", "columns", "heads", "scores"), 0)
         spec: UniformSpec = {
             "hidden": 16, "vocab": 16, "batch": 1, "capacity": context, "max_tokens": 64, "kv_format": fmt,
-            "paged": False, "attention_activations": "f32", "room": room, "blocks": 1, "operations": [operation],
+            "paged": False, "attention_activations": activations, "room": room, "blocks": 1, "operations": [operation],
         }  # fmt: skip
         self.workspace = arena.alloc(Stage.workspace_size(spec), "workspace")
         self.stage, self._kept = Stage(pool, spec, self.workspace, 0), spec
@@ -96,12 +106,13 @@ def test_prompts_and_tokens_see_what_the_formula_does(word_isa: str, two: Pool, 
     rng, given = np.random.default_rng(2), SPECIAL[special]
     for dim in (32, 96):
         for ring in (None, given["window"] + 63) if "window" in given else (None,):
-            attended = Attended(two, dim, fmt, 300, ring, given)
+            attended, rounded = (Attended(two, dim, fmt, 300, ring, given, by) for by in ("f32", "int16"))
             for context, tokens in ((1, 1), (40, 1), (299, 1), (40, 40), (101, 1), (260, 64), (230, 2), (170, 37)):
                 q = rng.standard_normal((tokens, HEADS, dim), np.float32)
                 k, v = (stored(rng.standard_normal((KV_HEADS, context, dim), np.float32), fmt) for _ in "kv")
                 tolerance = 2e-4 if fmt == "q8_0" and tokens == 1 else 1e-5
                 close(attended.run(q, k, v), expected(q, k, v, given), tolerance)
+                close(rounded.run(q, k, v), expected(q, k, v, given), max(tolerance, 5e-4 if tokens > 1 else 0))
 
 
 def test_a_cache_that_holds_neither_all_nor_a_window_is_refused(two: Pool) -> None:

@@ -97,7 +97,8 @@ def test_a_real_profile_has_every_part(monkeypatch, tmp_path):
     for device in hardware.devices[:3]:
         kinds = {(curve.bound, curve.op) for curve in device.efficiency}
         assert {("memory", "linear"), ("memory", "attention"), ("compute", "linear"), ("memory", "lookup")} <= kinds
-        assert [c.rounding for c in device.efficiency if (c.bound, c.op) == ("compute", "attention")] == ["f32", "bf16"]
+        attending = [c.rounding for c in device.efficiency if (c.bound, c.op) == ("compute", "attention")]
+        assert attending == ["f32", "bf16", "int16"]
         products = [c for c in device.efficiency if c.op == "linear"]
         assert {"q8_0", "q4_0", "mxfp4"} <= {c.format for c in products if c.bound == "memory"}
         of_codes = [c.rounding for c in products if (c.bound, c.format) == ("compute", "mxfp4")]

@@ -516,7 +516,7 @@ def test_bad_calls_are_refused(two: Pool) -> None:
         ({"activation": "swish"}, ValueError, "activation must be"),
         ({"norm": "batch"}, ValueError, "batch"),
         ({"kv_format": "q4"}, ValueError, "q4"),
-        ({"attention_activations": "int8"}, ValueError, "attention must be f32 or bf16"),
+        ({"attention_activations": "int8"}, ValueError, "attention must be f32, bf16 or int16"),
         ({"kv_format": "q8_0"}, ValueError, "multiple of 32, not 16"),
         ({"kv_format": "q8_0", "head_dim": 32, "attention": "divided"}, ValueError, "divided|has|expected"),
         ({"capacity": 1000}, ValueError, "has"),

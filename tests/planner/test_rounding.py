@@ -41,7 +41,9 @@ def measured(fmt: StoredFormat, rounding: Precision | None, share: float) -> Eff
         ("avx512bf16", "f32", Rounding(bf16="f32", codes="f32")),
         ("avx2", "bf16", Rounding(bf16="bf16", codes="bf16", attention="bf16")),
         ("avx2", "int8", Rounding(bf16="f32", codes="int8")),
-        ("avx512bf16", "int16", Rounding(bf16="bf16", codes="int16", attention="bf16")),
+        ("avx512bf16", "int16", Rounding(bf16="bf16", codes="int16", attention="int16")),
+        ("neondot", "int16", Rounding(bf16="f32", codes="int16", attention="int16")),
+        ("avx512bf16", "int8", Rounding(bf16="bf16", codes="int8", attention="bf16")),
     ],
 )
 def test_what_is_asked_for_leaves_other_weights_as_auto_has_them(isa: str, wanted: Wanted, rounding: Rounding) -> None:
@@ -157,12 +159,39 @@ def test_experts_are_priced_in_the_precision_of_their_kernels(wanted: Precision)
     assert efficiency_curve(alone, "compute", "experts", "q4_0") == curves[0], "no other precision was measured"
 
 
-@pytest.mark.parametrize("wanted", ["auto", "f32", "bf16", "int8"])
+def attending(*shares: float) -> tuple[Efficiency, ...]:
+    """Return what was measured of attention of prompts in f32, bf16 and int16."""
+    precisions: tuple[Precision, ...] = ("f32", "bf16", "int16")
+    curves = (measured("*", each, share) for each, share in zip(precisions, shares, strict=True))
+    return tuple(curve.model_copy(update={"op": "attention"}) for curve in curves)
+
+
+@pytest.mark.parametrize(
+    ("isa", "shares", "chosen"),
+    [
+        ("avx2", (0.6, 0.55, 0.7), "int16"),
+        ("avx2", (0.6, 0.9, 0.65), "f32"),
+        ("avx512vnni", (0.6, 0.55, 0.66), "int16"),
+        ("avx512bf16", (0.6, 0.7, 0.9), "bf16"),
+        ("avx512bf16", (0.6, 0.5, 0.7), "int16"),
+    ],
+)
+def test_attention_is_in_int16_where_that_pays_and_no_units_multiply_bf16(
+    isa: str, shares: tuple[float, float, float], chosen: Precision
+) -> None:
+    """Where they do, but slower than f32, int16 is compared with f32 as well."""
+    device = processor(isa, attending(*shares))
+    assert rounding_of(device, "auto").attention == rounding_of(device, "int8").attention == chosen
+    assert rounding_of(device, "f32").attention == "f32" and rounding_of(device, "int16").attention == "int16"
+
+
+@pytest.mark.parametrize("wanted", ["auto", "f32", "bf16", "int16", "int8"])
 def test_attention_is_priced_as_it_is_computed(wanted: Wanted) -> None:
-    curves = [measured("*", each, share).model_copy(update={"op": "attention"}) for each, share in
-              (("f32", 0.6), ("bf16", 0.9))]  # fmt: skip
-    device = on(tuple(curves), wanted)
-    assert efficiency_curve(device, "compute", "attention", "bf16") == curves[wanted == "bf16"]
+    """Int16 is no tenth faster than f32 here."""
+    curves = attending(0.6, 0.9, 0.65)
+    device = on(curves, wanted)
+    place = {"bf16": 1, "int16": 2}.get(wanted, 0)
+    assert efficiency_curve(device, "compute", "attention", "bf16") == curves[place]
     assert efficiency_curve(device, "compute", "scores", "bf16") == curves[0]
     assert efficiency_curve(on(tuple(reversed(curves)), wanted), "compute", "wv", "bf16") == curves[0]
 

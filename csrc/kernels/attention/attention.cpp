@@ -118,13 +118,21 @@ void merge_range(const Kernels& k, Pool& pool, const Attention& s, const Attenti
   finish(k, s, c, pair, mine);
 }
 
+// The kernel that multiplies such factors; f32 is at least as precise.
+auto prefill_of(const Kernels& k, Activations activations) {
+  const auto units = activations == Activations::bf16    ? k.prefill_pairs
+                     : activations == Activations::int16 ? k.prefill_words
+                                                         : nullptr;
+  return units != nullptr ? units : k.prefill;
+}
+
 // Pieces of a head are next to each other, so that its keys and values are in a cache for all but the first. Later
 // tokens see more positions: pieces are dealt from the last to the first, to the threads there and back.
 void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const AttentionCall& c) {
   const size_t pairs = c.batch * s.kv_heads, threads = pool.threads(),
                piece = prompt_piece(s, c.tokens, pairs, threads);
   const size_t pieces = (c.tokens + piece - 1) / piece;
-  const auto run = s.bf16 && k.prefill_pairs != nullptr ? k.prefill_pairs : k.prefill;
+  const auto run = prefill_of(k, s.activations);
   for (size_t round = 0; round * threads < pairs * pieces; ++round) {
     const size_t item = round * threads + (round % 2 == 0 ? thread : threads - 1 - thread);
     if (item >= pairs * pieces) break;
@@ -149,7 +157,7 @@ void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention&
          left(c.running.max),
          left(c.running.sum),
          s.heads,
-         s.bf16,
+         s.activations,
          pool.scratch(thread),
          s.scoring(),
          s.sinks != nullptr && c.running.first ? s.sinks + pair % s.kv_heads * s.group() : nullptr});

@@ -12,9 +12,9 @@ namespace helm {
 struct Attention {
   size_t heads, kv_heads, head_dim, capacity;
   Format format;
-  bool bf16 = false;  // whether attention of prompts multiplies numbers rounded to bf16
-  float scale = 0;    // of products of queries and keys; 0: 1 / sqrt(head_dim)
-  float softcap = 0;  // see Scoring, as `window`
+  Activations activations = Activations::f32;  // what attention of prompts multiplies: f32, bf16 or int16
+  float scale = 0;                             // of products of queries and keys; 0: 1 / sqrt(head_dim)
+  float softcap = 0;                           // see Scoring, as `window`
   size_t window = 0;
   const float* sinks = nullptr;  // [heads]: logits that join the softmax, without values; or null
 

@@ -1,5 +1,5 @@
 // Attention of prompts with factors in f32, for the instruction set whose Simd was included before. Where both factors
-// of products are declared bf16 (PrefillArgs::bf16), they are rounded to that first: what BF16 units multiply.
+// of products are declared bf16, they are rounded to that first: what BF16 units multiply.
 #pragma once
 #include "kernels/attention/attention_prompt_impl.h"
 
@@ -15,7 +15,7 @@ inline void round_to_bf16(float* x, size_t n) {
   }
 }
 
-struct FloatNumbers {
+struct FloatNumbers : SumsOfFloats {
   using Number = float;
   using Register = V;
   static Register load(const Number* p) { return Simd::load(p); }
@@ -25,6 +25,7 @@ struct FloatNumbers {
 
 struct FloatFactors : RegisterProducts<FloatNumbers, 1> {
   HELM_INLINE static V exponential(V x) { return exp_of(x); }
+  static bool rounds(const PrefillArgs& a) { return a.activations == Activations::bf16; }
 
   // A panel is [width][kRowsTogether]; columns beyond head_dim are zero, and rows beyond `count` are zero.
   static void pack(const PrefillArgs& a, const PrefillScratch& s, size_t first, size_t count) {
@@ -35,7 +36,7 @@ struct FloatFactors : RegisterProducts<FloatNumbers, 1> {
       const float* q = a.q + query_at(a, first + r);
       for (size_t d = 0; d < a.head_dim; ++d) panel[d * kRowsTogether + r] = q[d] * factor;
     }
-    if (a.bf16) round_to_bf16(panel, kRowsTogether * s.width);
+    if (rounds(a)) round_to_bf16(panel, kRowsTogether * s.width);
   }
 
   // Tiles are [kPrefillTile][width].
@@ -47,11 +48,11 @@ struct FloatFactors : RegisterProducts<FloatNumbers, 1> {
   }
   static void load(const PrefillArgs& a, const PrefillScratch& s, const char* rows, size_t count, float* to) {
     load_rows(a, rows, count, s.width, to);
-    if (a.bf16 && a.format != Format::bf16) round_to_bf16(to, count * s.width);
+    if (rounds(a) && a.format != Format::bf16) round_to_bf16(to, count * s.width);
   }
 
   static const float* weights(const PrefillArgs& a, const PrefillScratch& s, size_t count) {
-    if (a.bf16) round_to_bf16(s.scores, count * kRowsTogether);
+    if (rounds(a)) round_to_bf16(s.scores, count * kRowsTogether);
     return s.scores;
   }
 };

@@ -7,7 +7,7 @@
 namespace helm {
 namespace {
 
-struct PairNumbers {
+struct PairNumbers : SumsOfFloats {
   using Number = int32_t;
   using Register = I;
   static Register load(const Number* p) { return Simd::words(p); }

@@ -20,18 +20,26 @@ struct Strides {
   size_t x_row, x_step, w_step, y_row;
 };
 
-// Numbers has a Number and the Register that holds some; load(p): neighbours; every(x): one in all lanes;
-// add_product(sum, w, x): sum + w x, f32.
+// What sums of whole numbers are multiplied by: those of row t by of_x[t], and where they are not added to y those of a
+// column by of_w[column].
+struct Scales {
+  const float *of_x, *of_w;
+};
+
+// Numbers has a Number, the Register that holds some, and their Sum. load(p): neighbours; every(x): one in all lanes;
+// begin(y): a sum to which products are added, of what is at y, or of nothing where that is null; add_product(sum, w,
+// x): sum + w x; end(sum, y, scales, t, column): f32 of it.
 template <class Numbers, int P, int T>
 void strided_product(const typename Numbers::Number* w, const typename Numbers::Number* x, size_t depth, float* y,
-                     const Strides& by, bool accumulate) {
+                     const Strides& by, const Scales& scales, bool accumulate) {
   constexpr int N = P * kVectors;
   const size_t x_row = by.x_row, x_step = by.x_step, w_step = by.w_step, y_row = by.y_row;
-  V acc[T][N];
+  const auto before = [&](int t, int i) HELM_LAMBDA { return accumulate ? y + t * y_row + i * Simd::lanes : nullptr; };
+  typename Numbers::Sum acc[T][N];
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t)
 #pragma GCC unroll 16
-    for (int i = 0; i < N; ++i) acc[t][i] = accumulate ? Simd::load(y + t * y_row + i * Simd::lanes) : Simd::zero();
+    for (int i = 0; i < N; ++i) acc[t][i] = Numbers::begin(before(t, i));
   for (size_t k = 0; k < depth; ++k, x += x_step, w += w_step) {
     typename Numbers::Register factors[N];
 #pragma GCC unroll 16
@@ -46,12 +54,20 @@ void strided_product(const typename Numbers::Number* w, const typename Numbers::
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t)
 #pragma GCC unroll 16
-    for (int i = 0; i < N; ++i) Simd::store(y + t * y_row + i * Simd::lanes, acc[t][i]);
+    for (int i = 0; i < N; ++i)
+      Simd::store(y + t * y_row + i * Simd::lanes, Numbers::end(acc[t][i], before(t, i), scales, t, i * Simd::lanes));
 }
+
+// Sums in f32, which need no scale.
+struct SumsOfFloats {
+  using Sum = V;
+  HELM_INLINE static Sum begin(const float* y) { return y == nullptr ? Simd::zero() : Simd::load(y); }
+  HELM_INLINE static V end(Sum sum, const float*, const Scales&, size_t, size_t) { return sum; }
+};
 
 template <class Numbers>
 using StridedProduct = void (*)(const typename Numbers::Number*, const typename Numbers::Number*, size_t, float*,
-                                const Strides&, bool);
+                                const Strides&, const Scales&, bool);
 
 template <class Numbers, int P, int T = Simd::product_block>
 StridedProduct<Numbers> strided_for(size_t count) {
@@ -63,28 +79,31 @@ StridedProduct<Numbers> strided_for(size_t count) {
 // The same for `count` rows and `columns` of y, a multiple of 16.
 template <class Numbers>
 void strided_products(const typename Numbers::Number* w, const typename Numbers::Number* x, size_t count, size_t depth,
-                      float* y, size_t columns, const Strides& by, bool accumulate) {
+                      float* y, size_t columns, const Strides& by, const Scales& scales, bool accumulate) {
   const Blocks blocks = blocks_of(count, Simd::product_block);
   for (size_t b = 0; b < blocks.count; ++b) {
     const Block block = block_at(blocks, b);
     const size_t n = block.end - block.begin;
     const auto* from = x + block.begin * by.x_row;
     float* to = y + block.begin * by.y_row;
+    const auto scales_at = [&](size_t c) { return Scales{scales.of_x + block.begin, scales.of_w + c}; };
     size_t c = 0;
     for (; c + Simd::product_panels * kPanel <= columns; c += Simd::product_panels * kPanel)
-      strided_for<Numbers, Simd::product_panels>(n)(w + c, from, depth, to + c, by, accumulate);
-    if (c < columns) strided_for<Numbers, 1>(n)(w + c, from, depth, to + c, by, accumulate);
+      strided_for<Numbers, Simd::product_panels>(n)(w + c, from, depth, to + c, by, scales_at(c), accumulate);
+    if (c < columns) strided_for<Numbers, 1>(n)(w + c, from, depth, to + c, by, scales_at(c), accumulate);
   }
 }
 
 // What a piece keeps; numbers lie as Factors say. `width`: head_dim up to whole panels.
 struct PrefillScratch {
   size_t width;
-  float *keys, *values;  // of kPrefillTile positions
-  float* scores;         // [kPrefillTile][kRowsTogether], then weights
-  float* q;              // panels of kRowsTogether rows
-  float* out;            // as SumsByRow or SumsByPanel lay them out
-  float *max, *sum;      // [rows]
+  float *keys, *values;                            // of kPrefillTile positions
+  float* scores;                                   // [kPrefillTile][kRowsTogether], then weights
+  float* q;                                        // panels of kRowsTogether rows
+  float* out;                                      // as SumsByRow or SumsByPanel lay them out
+  float *max, *sum;                                // [rows]
+  float* added;                                    // [kRowsTogether]: of a panel's rows the sum of a tile's weights
+  float *query_scales, *key_scales, *value_scale;  // [rows], [kPrefillTile] and one, of whole numbers
 };
 
 inline PrefillScratch prefill_layout(const PrefillArgs& a, size_t rows) {
@@ -97,6 +116,10 @@ inline PrefillScratch prefill_layout(const PrefillArgs& a, size_t rows) {
   s.out = s.q + rows * s.width;
   s.max = s.out + rows * s.width;
   s.sum = s.max + rows;
+  s.added = s.sum + rows;
+  s.query_scales = s.added + kRowsTogether;
+  s.key_scales = s.query_scales + rows;
+  s.value_scale = s.key_scales + kPrefillTile;
   return s;
 }
 
@@ -180,7 +203,7 @@ void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t first, 
     }
   };
   if (cut) cover(kLowest);
-  V max[N], odd_max[N], keep[N], carried[N], sum[N];
+  V max[N], odd_max[N], keep[N], sum[N];
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) max[i] = odd_max[i] = keep[i] = Simd::load(s.max + first + i * Simd::lanes);
   const auto score_at = [&](size_t p, int i) HELM_LAMBDA { return s.scores + p * kRowsTogether + i * Simd::lanes; };
@@ -202,7 +225,7 @@ void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t first, 
   for (int i = 0; i < N; ++i) {
     Simd::store(s.max + first + i * Simd::lanes, max[i]);
     Simd::store(kept + i * Simd::lanes, exp_of(Simd::sub(keep[i], max[i])));
-    sum[i] = carried[i] = Simd::mul(Simd::load(s.sum + first + i * Simd::lanes), Simd::load(kept + i * Simd::lanes));
+    sum[i] = Simd::zero();
   }
   for (size_t p = 0; p < count; ++p)
 #pragma GCC unroll 4
@@ -214,13 +237,17 @@ void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t first, 
   if (cut) {
     cover(0);
 #pragma GCC unroll 4
-    for (int i = 0; i < N; ++i) sum[i] = carried[i];
+    for (int i = 0; i < N; ++i) sum[i] = Simd::zero();
     for (size_t p = 0; p < count; ++p)
 #pragma GCC unroll 4
       for (int i = 0; i < N; ++i) sum[i] = Simd::add(sum[i], Simd::load(score_at(p, i)));
   }
 #pragma GCC unroll 4
-  for (int i = 0; i < N; ++i) Simd::store(s.sum + first + i * Simd::lanes, sum[i]);
+  for (int i = 0; i < N; ++i) {
+    float* before = s.sum + first + i * Simd::lanes;
+    Simd::store(s.added + i * Simd::lanes, sum[i]);
+    Simd::store(before, Simd::fma(Simd::load(before), Simd::load(kept + i * Simd::lanes), sum[i]));
+  }
   for (float each : kept) moved |= each != 1.0f;
   if (moved) Factors::scale_panel(s, first, smaller(kRowsTogether, rows - first), kept);
 }
@@ -235,12 +262,12 @@ struct RegisterProducts : SumsByRow {
     const size_t depth = s.width / together;
     strided_products<Numbers>(reinterpret_cast<const Number*>(s.q) + first * depth,
                               reinterpret_cast<const Number*>(s.keys), some, depth, s.scores, kRowsTogether,
-                              {depth, 1, kRowsTogether, kRowsTogether}, false);
+                              {depth, 1, kRowsTogether, kRowsTogether}, {s.key_scales, s.query_scales + first}, false);
   }
   static void add_values(const PrefillScratch& s, const Number* weights, size_t first, size_t rows, size_t some) {
     strided_products<Numbers>(reinterpret_cast<const Number*>(s.values), weights, rows,
                               (some + together - 1) / together, sum_at(s, first, 0), s.width,
-                              {1, kRowsTogether, s.width, s.width}, true);
+                              {1, kRowsTogether, s.width, s.width}, {s.added, s.added}, true);
   }
 };
 

@@ -1,5 +1,7 @@
 // Functions of a register of numbers, for the instruction set whose Simd was included before.
 #pragma once
+#include <initializer_list>
+
 #include <math.h>
 
 #include "kernels/kernels.h"

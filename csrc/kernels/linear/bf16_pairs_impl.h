@@ -75,7 +75,8 @@ struct PairProduct {
     return static_cast<const int32_t*>(a.x) + block.begin * pairs_of(a.columns) + k / 2 * (block.end - block.begin);
   }
   static void multiply(const LinearArgs&, const int32_t* tile, size_t count, size_t depth, const int32_t* x,
-                       size_t tokens, float* sums, bool accumulate) {
+                       size_t tokens, float* sums, bool accumulate, LinesAhead& ahead) {
+    ahead.ask_for_rest();
     const PairsTile run = count == 1 ? pairs_for<1>(tokens) : pairs_for<panels>(tokens);
     run(tile, pairs_of(depth), x, sums, accumulate);
   }

@@ -167,14 +167,16 @@ HELM_INLINE void add_step(const Factor& factor, const Weights& weights, I (*sum)
 
 // P panels of a tile times T tokens over `count` runs.
 template <Format F, class L, int P, int T>
-void codes_tile(const CodeTile<L>& tile, size_t count, const int32_t* x, float* sums, bool accumulate) {
+void codes_tile(const CodeTile<L>& tile, size_t count, const int32_t* x, float* sums, bool accumulate,
+                LinesAhead& ahead) {
   using C = Codes<F>;
   constexpr int N = P * L::registers, G = (T + L::tokens - 1) / L::tokens;
   constexpr int spans = kRun / C::span, steps = C::span / L::columns;
   V total[G][N];
   for (auto& token : total)
     for (auto& v : token) v = Simd::zero();
-  for (size_t run = 0; run < count; ++run, x += T * L::run_size)
+  for (size_t run = 0; run < count; ++run, x += T * L::run_size) {
+    ahead.ask();
     for (int s = 0; s < spans; ++s) {
       I sum[G][N];
 #pragma GCC unroll 16
@@ -210,11 +212,12 @@ void codes_tile(const CodeTile<L>& tile, size_t count, const int32_t* x, float* 
             total[g][i] = Simd::fma(factor, Simd::load(tile.minima[run][0] + i * Simd::lanes), total[g][i]);
         }
     }
+  }
   L::template put<P, T>(total, sums, accumulate);
 }
 
 template <class L>
-using TileProduct = void (*)(const CodeTile<L>&, size_t, const int32_t*, float*, bool);
+using TileProduct = void (*)(const CodeTile<L>&, size_t, const int32_t*, float*, bool, LinesAhead&);
 
 template <Format F, class L, int P, int T = kTogether>
 TileProduct<L> tile_for(size_t tokens) {
@@ -240,9 +243,9 @@ struct CodeProduct {
            (block.begin * runs_of(a.columns) + k / kRun * (block.end - block.begin)) * L::run_size;
   }
   static void multiply(const LinearArgs&, const CodeTile<L>& tile, size_t count, size_t depth, const int32_t* x,
-                       size_t tokens, float* sums, bool accumulate) {
+                       size_t tokens, float* sums, bool accumulate, LinesAhead& ahead) {
     const TileProduct<L> run = count == 1 ? tile_for<F, L, 1>(tokens) : tile_for<F, L, kTilePanels>(tokens);
-    run(tile, runs_of(depth), x, sums, accumulate);
+    run(tile, runs_of(depth), x, sums, accumulate, ahead);
   }
 };
 

@@ -302,16 +302,35 @@ const char* panel_at(const LinearArgs& a, size_t panel, size_t k) {
          kPanel * (panel * row_size(F, a.columns) + row_size(F, k / width * width));
 }
 
-// Part `part` of `parts` of columns [k, k + depth) of the next panels, into L2 while these are being used.
-template <Format F, size_t panels>
-HELM_INLINE void prefetch_panels(const LinearArgs& a, size_t panel, size_t k, size_t depth, size_t part, size_t parts) {
-  const size_t last = smaller(panel + panels, a.last_panel);
-  const size_t lines = kPanel * row_size(F, depth) / kLine;
-  for (; panel < last; ++panel) {
-    const char* first = panel_at<F>(a, panel, k);
-    for (size_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
-      __builtin_prefetch(first + line * kLine, 0, 2);
+// Lines of some panels that are asked for step by step, into L2, while others are multiplied.
+class LinesAhead {
+ public:
+  LinesAhead() = default;
+  LinesAhead(const char* first, size_t stride, size_t panels, size_t lines, size_t steps)
+      : next_(first), stride_(stride), panels_(panels), left_(lines), each_((lines + steps - 1) / steps) {}
+
+  HELM_INLINE void ask() { ask_for(smaller(each_, left_)); }
+  void ask_for_rest() { ask_for(left_); }
+
+ private:
+  HELM_INLINE void ask_for(size_t lines) {
+    for (size_t panel = 0; panel < panels_; ++panel)
+      for (size_t line = 0; line < lines; ++line) __builtin_prefetch(next_ + panel * stride_ + line * kLine, 0, 2);
+    next_ += lines * kLine, left_ -= lines;
   }
+
+  const char* next_ = nullptr;
+  size_t stride_ = 0, panels_ = 0, left_ = 0, each_ = 0;
+};
+
+// Part `part` of `parts` of columns [k, k + depth) of up to `panels` panels from one on, in so many steps.
+template <Format F>
+LinesAhead lines_ahead(const LinearArgs& a, size_t panel, size_t panels, size_t k, size_t depth, size_t part,
+                       size_t parts, size_t steps) {
+  if (panel >= a.last_panel) return {};
+  const size_t lines = kPanel * row_size(F, depth) / kLine, begin = lines * part / parts;
+  return {panel_at<F>(a, panel, k) + begin * kLine, kPanel * row_size(F, a.columns),
+          smaller(panels, a.last_panel - panel), lines * (part + 1) / parts - begin, steps};
 }
 
 // Where block `index` of a panel begins.

@@ -7,17 +7,15 @@
 
 namespace helm {
 
-// How precise activations are at least where many tokens meet a matrix. bf16: of weights in bf16 and of quantised ones,
-// whose values are rounded to bf16 too; int16, int8: of quantised weights, whole numbers under a scale per 32 columns;
-// other weights take f32. Up to Kernels::pair_stream_tokens (code_stream_tokens; of four bits meeting bf16 the former),
-// where weights are widened as they are read, bf16 weights take f32 and quantised ones 16 bits, if not f32.
-enum class Activations { f32, bf16, int16, int8 };
-
 struct Matrix {
   const void* weights = nullptr;  // packed: see pack.h
   Format format = Format::f32;
   size_t rows = 0, columns = 0;
   const float* bias = nullptr;  // [rows] or null
+  // Where many tokens meet it. bf16: of weights in bf16 and of quantised ones, whose values are rounded to bf16 too;
+  // int16, int8: of quantised weights, whole numbers under a scale per 32 columns; other weights take f32. Up to
+  // Kernels::pair_stream_tokens (code_stream_tokens; of four bits meeting bf16 the former), where weights are widened
+  // as they are read, bf16 weights take f32 and quantised ones 16 bits, if not f32.
   Activations activations = Activations::int16;
   size_t first = 0;  // the row of the whole operation's output that row 0 is: a part of it
 

@@ -41,19 +41,20 @@ void put_sums(const LinearArgs& a, const Piece& p, const Block& tokens, const fl
     put_row(sums, rows, a.y + t * a.stride + first, a.accumulate || p.begin > 0);
 }
 
-// Asks for part `part` of `parts` of the columns that come after [k, k + depth): of these panels, then of the next.
+// Part `part` of `parts` of the columns that come after [k, k + depth): of these panels, then of the next.
 template <class Product>
-HELM_INLINE void ask_ahead(const LinearArgs& a, const Piece& p, size_t k, size_t depth, size_t part, size_t parts) {
+LinesAhead ahead_of(const LinearArgs& a, const Piece& p, size_t k, size_t depth, size_t part, size_t parts) {
   const bool more = k + depth < p.end;
   const size_t next = more ? k + depth : p.begin;
-  prefetch_panels<Product::format, Product::panels>(a, more ? p.panel : p.panel + Product::panels, next,
-                                                    smaller(Product::depth, p.end - next), part, parts);
+  return lines_ahead<Product::format>(a, more ? p.panel : p.panel + Product::panels, Product::panels, next,
+                                      smaller(Product::depth, p.end - next), part, parts, runs_of(depth));
 }
 
 // A Product has a format; block, panels and depth: tokens of a block, panels and columns of a tile;
 // make(a, panel, panels, k, depth): the tile of columns [k, k + depth), perhaps in a.scratch;
 // input(a, block, k): a block's activations from column k on;
-// multiply(a, tile, panels, depth, x, tokens, sums, accumulate): to sums[tokens][16 Product::panels].
+// multiply(a, tile, panels, depth, x, tokens, sums, accumulate, ahead): to sums[tokens][16 Product::panels]; may ask
+// for what is ahead once a run, else all is asked for when it is done.
 template <class Product>
 void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
   constexpr size_t width = Product::panels * kPanel;
@@ -66,10 +67,11 @@ void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
     const auto& tile = Product::make(a, p.panel, p.panels, k, depth);
     for (size_t b = p.chunk.begin; b < p.chunk.end; ++b) {
       const Block block = block_at(blocks, b);
-      ask_ahead<Product>(a, p, k, depth, b - p.chunk.begin, p.chunk.end - p.chunk.begin);
+      LinesAhead ahead = ahead_of<Product>(a, p, k, depth, b - p.chunk.begin, p.chunk.end - p.chunk.begin);
       float* const sum = sums + (block.begin - first) * width;
       Product::multiply(a, tile, p.panels, depth, Product::input(a, block, k), block.end - block.begin, sum,
-                        k > p.begin);
+                        k > p.begin, ahead);
+      ahead.ask_for_rest();
       if (last) put_sums<width>(a, p, block, sum);
     }
   }

@@ -114,8 +114,9 @@ class NextPiece {
     const size_t run = index / kQuarters / piece_.panels;
     if (quarter == 0) columns_ = RunInPairs<F>(a_, piece_.panel + panel, piece_.begin / kRun + run);
     if (!quantised(F) && panel < after_.panels && run < after_.runs())
-      prefetch_panels<F, 1>(a_, after_.panel + panel, after_.begin, after_.depth, run * kQuarters + quarter,
-                            after_.runs() * kQuarters);
+      lines_ahead<F>(a_, after_.panel + panel, 1, after_.begin, after_.depth, run * kQuarters + quarter,
+                     after_.runs() * kQuarters, 1)
+          .ask_for_rest();
     columns_.put(quarter, kPanel, to_ + panel * kPanelWords + run * kTileWords + quarter * kTileWords / kQuarters);
   }
 

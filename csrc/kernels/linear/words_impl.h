@@ -74,8 +74,10 @@ inline void put_words(Run& run, size_t stride, size_t token, int32_t* to) {
     to[(18 + half) * stride] = run.sound() ? static_cast<int32_t>(run.halves[half]) : 0;
 }
 
-// Tokens times the panels of a tile: 12 sums, beside which 12 results are in registers where there are 32, else in L1.
-constexpr int kTogether = 6;
+// Tokens that meet a tile together. Of two panels with sixteen lanes they have 16 sums and 16 results, some of which
+// wait in L1: with six, which fit into registers, each product waited for the one before. With fewer lanes there are
+// more registers to a panel: 12 sums of one, with results in registers where there are 32, else in L1.
+constexpr int kTogether = Simd::lanes == 16 ? 8 : 6;
 
 // Runs [begin, end) of all tokens in blocks of up to `limit`, `size` numbers a run, by put(run, tokens of the block,
 // token, where the block's run begins).
@@ -108,41 +110,69 @@ HELM_INLINE float float_at(const int32_t* bits) {
   return value;
 }
 
-// Sums of products of T tokens with a span, times their scales, added to `total`. Products are added in kChains chains,
-// because one has to wait for the one before it.
+// Products of T tokens with span s of two panels, whose words are pairs as pairs_impl.h takes them.
 template <class C, int T>
-HELM_INLINE void add_span(const C& code, size_t s, const int32_t* x, V (*total)[kVectors]) {
-  constexpr int wanted = C::span == kRun ? 4 : 2, kChains = T * kVectors < wanted ? wanted / (T * kVectors) : 1;
-  I sum[kChains][T][kVectors];
+HELM_INLINE void add_products_of_two(const C (&codes)[2], size_t s, const int32_t* x, I (*sum)[kVectors],
+                                     I (*other)[kVectors]) {
+  const int32_t* words = x + (C::span == kRun ? 0 : s % 2 * 8) * T;
+#pragma GCC unroll 4
+  for (size_t q = 0; q < C::span / 8; ++q) {
+    I first[4][kVectors];
+    codes[0].four_pairs(s, q, [&](size_t p, int i, I w) HELM_LAMBDA { first[p % 4][i] = w; });
+    codes[1].four_pairs(s, q, [&](size_t p, int i, I w) HELM_LAMBDA {
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) {
+        sum[t][i] = Simd::dot_every(sum[t][i], first[p % 4][i], words + p * T + t);
+        other[t][i] = Simd::dot_every(other[t][i], w, words + p * T + t);
+      }
+    });
+  }
+}
+
+// Sums of products of T tokens with span s of P panels, times their scales, added to `total`. Of one panel products are
+// added in kChains chains, because one has to wait for the one before it.
+template <class C, int P, int T>
+HELM_INLINE void add_span(const C (&codes)[P], size_t s, const int32_t* x, V (*total)[T][kVectors]) {
+  constexpr int wanted = C::span == kRun ? 4 : 2;
+  constexpr int kChains = P * T * kVectors < wanted ? wanted / (P * T * kVectors) : 1;
+  I sum[P][kChains][T][kVectors];
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t) {
     const int32_t count = C::span == kRun ? x[18 * T + t] + x[19 * T + t] : x[(18 + s % 2) * T + t];
 #pragma GCC unroll 16
-    for (int i = 0; i < kVectors; ++i) {
-      sum[0][t][i] = Simd::every(-static_cast<int32_t>(C::offset) * count);
+    for (int p = 0; p < P; ++p)
+#pragma GCC unroll 16
+      for (int i = 0; i < kVectors; ++i) {
+        sum[p][0][t][i] = Simd::every(-static_cast<int32_t>(C::offset) * count);
 #pragma GCC unroll 4
-      for (int c = 1; c < kChains; ++c) sum[c][t][i] = Simd::every(0);
-    }
+        for (int c = 1; c < kChains; ++c) sum[p][c][t][i] = Simd::every(0);
+      }
   }
-  add_products<C, T, kChains>(code, s, x, sum);
-  V scale[kVectors];
-  code.scale(s, scale);
-#pragma GCC unroll 16
-  for (int t = 0; t < T; ++t)
-#pragma GCC unroll 16
-    for (int i = 0; i < kVectors; ++i) {
-#pragma GCC unroll 4
-      for (int c = 1; c < kChains; ++c) sum[0][t][i] = Simd::add_counts(sum[0][t][i], sum[c][t][i]);
-      const V counted = Simd::mul(Simd::floats(sum[0][t][i]), Simd::set(float_at(x + 16 * T + t)));
-      total[t][i] = Simd::fma(counted, scale[i], total[t][i]);
-    }
-  if constexpr (C::minima) {
-    code.minimum(s, scale);
+  if constexpr (P == 1)
+    add_products<C, T, kChains>(codes[0], s, x, sum[0]);
+  else
+    add_products_of_two<C, T>(codes, s, x, sum[0][0], sum[1][0]);
+#pragma GCC unroll 2
+  for (int p = 0; p < P; ++p) {
+    V scale[kVectors];
+    codes[p].scale(s, scale);
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t)
 #pragma GCC unroll 16
-      for (int i = 0; i < kVectors; ++i)
-        total[t][i] = Simd::fma(Simd::set(float_at(x + 17 * T + t)), scale[i], total[t][i]);
+      for (int i = 0; i < kVectors; ++i) {
+#pragma GCC unroll 4
+        for (int c = 1; c < kChains; ++c) sum[p][0][t][i] = Simd::add_counts(sum[p][0][t][i], sum[p][c][t][i]);
+        const V counted = Simd::mul(Simd::floats(sum[p][0][t][i]), Simd::set(float_at(x + 16 * T + t)));
+        total[p][t][i] = Simd::fma(counted, scale[i], total[p][t][i]);
+      }
+    if constexpr (C::minima) {
+      codes[p].minimum(s, scale);
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t)
+#pragma GCC unroll 16
+        for (int i = 0; i < kVectors; ++i)
+          total[p][t][i] = Simd::fma(Simd::set(float_at(x + 17 * T + t)), scale[i], total[p][t][i]);
+    }
   }
 }
 
@@ -165,48 +195,78 @@ HELM_INLINE void put_rows(const V (*rows)[N], float* y, size_t stride, size_t va
   }
 }
 
-// One panel times T tokens.
-template <Format F, int T>
-void words_panel(const uint8_t* panel, size_t columns, const int32_t* x, float* y, size_t stride, size_t valid,
-                 bool accumulate) {
+// P panels, `apart` bytes from each other, times T tokens.
+template <Format F, int P, int T>
+void words_panels(const uint8_t* panel, size_t apart, size_t columns, const int32_t* x, float* y, size_t stride,
+                  size_t valid, bool accumulate, LinesAhead& ahead) {
   using C = Codes<F>;
   constexpr size_t runs = facts_of(F).columns / kRun, spans = kRun / C::span;
-  V total[T][kVectors];
-  for (auto& token : total)
-    for (auto& v : token) v = Simd::zero();
-  for (size_t left = (columns + kRun - 1) / kRun; left > 0;) {
+  V total[P][T][kVectors];
+  for (auto& of_panel : total)
+    for (auto& token : of_panel)
+      for (auto& v : token) v = Simd::zero();
+  const auto go_on = [&](const C(&codes)[P], size_t left) HELM_LAMBDA {
     const size_t count = runs == 1 ? 1 : smaller(runs, left);
-    const C code(panel);
-    panel += kPanel * facts_of(F).bytes;
-    for (size_t run = 0; run < count; ++run, x += T * kRunWords)
+    for (size_t run = 0; run < count; ++run, x += T * kRunWords) {
+      ahead.ask();
 #pragma GCC unroll 2
-      for (size_t s = 0; s < spans; ++s) add_span<C, T>(code, run * spans + s, x, total);
-    left -= count;
+      for (size_t s = 0; s < spans; ++s) add_span<C, P, T>(codes, run * spans + s, x, total);
+    }
+    panel += kPanel * facts_of(F).bytes;
+    return left - count;
+  };
+  for (size_t left = (columns + kRun - 1) / kRun; left > 0;) {
+    if constexpr (P == 1)
+      left = go_on({C(panel)}, left);
+    else
+      left = go_on({C(panel), C(panel + apart)}, left);
   }
-  put_rows<T, kVectors>(total, y, stride, valid, accumulate);
+#pragma GCC unroll 2
+  for (size_t p = 0; p < P; ++p)
+    if (valid > p * kPanel) put_rows<T, kVectors>(total[p], y + p * kPanel, stride, valid - p * kPanel, accumulate);
 }
 
-using WordsPanel = void (*)(const uint8_t*, size_t, const int32_t*, float*, size_t, size_t, bool);
+using WordsPanels = void (*)(const uint8_t*, size_t, size_t, const int32_t*, float*, size_t, size_t, bool, LinesAhead&);
+
+// Panels that T tokens meet together: two where their sums fit into registers, and sums of one would wait for each
+// other.
+template <int T>
+constexpr int kPanelsStreamed = Simd::lanes == 16 && T > 4 ? 2 : 1;
+
+struct WordsStream {
+  int panels;
+  WordsPanels two, one;
+};
 
 template <Format F, int T = Simd::words_block>
-WordsPanel words_for(size_t tokens) {
+WordsStream words_for(size_t tokens) {
   if constexpr (T > 1)
     if (tokens != T) return words_for<F, T - 1>(tokens);
-  return words_panel<F, T>;
+  return {kPanelsStreamed<T>, words_panels<F, kPanelsStreamed<T>, T>, words_panels<F, 1, T>};
 }
 
+// Where several blocks of tokens meet a panel, memory would rest after the first one: each asks for a part of the next.
 template <Format F>
 void words_stream(const LinearArgs& a) {
   const Blocks blocks = blocks_of(a.tokens, Simd::words_block);
-  const size_t size = kPanel * row_size(F, a.columns);
-  const size_t token = words_size(a.columns);
-  for (size_t panel = a.first_panel; panel < a.last_panel; ++panel)
+  const size_t size = kPanel * row_size(F, a.columns), token = words_size(a.columns);
+  const size_t together = words_for<F>(block_at(blocks, 0).end).panels;
+  for (size_t panel = a.first_panel; panel < a.last_panel; panel += together)
     for (size_t b = 0; b < blocks.count; ++b) {
       const Block block = block_at(blocks, b);
-      words_for<F>(block.end - block.begin)(static_cast<const uint8_t*>(a.weights) + panel * size, a.columns,
-                                            static_cast<const int32_t*>(a.x) + block.begin * token,
-                                            a.y + block.begin * a.stride + panel * kPanel, a.stride,
-                                            smaller(kPanel, a.rows - panel * kPanel), a.accumulate);
+      LinesAhead ahead;
+      if (blocks.count > 1)
+        ahead = lines_ahead<F>(a, panel + together, together, 0, a.columns, b, blocks.count, runs_of(a.columns));
+      const WordsStream run = words_for<F>(block.end - block.begin);
+      const auto multiply = [&](WordsPanels panels, size_t first) {
+        panels(static_cast<const uint8_t*>(a.weights) + first * size, size, a.columns,
+               static_cast<const int32_t*>(a.x) + block.begin * token, a.y + block.begin * a.stride + first * kPanel,
+               a.stride, a.rows - first * kPanel, a.accumulate, ahead);
+      };
+      if (panel + together <= a.last_panel && static_cast<size_t>(run.panels) == together)
+        multiply(run.two, panel);
+      else
+        for (size_t each = panel; each < smaller(panel + together, a.last_panel); ++each) multiply(run.one, each);
     }
 }
 

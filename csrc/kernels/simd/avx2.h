@@ -222,6 +222,10 @@ struct Simd {
 
   // Nearest whole numbers of 16 bits, four of a, four of b by turns.
   static I rounded_words(V a, V b) { return _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b)); }
+  // Nearest whole numbers of 16 bits, one of `first` and one of `second` each.
+  static I word_pair(V first, V second) {
+    return _mm256_blend_epi16(_mm256_cvtps_epi32(first), _mm256_slli_epi32(_mm256_cvtps_epi32(second), 16), 0xaa);
+  }
 
   // 16 codes of four bits: the low halves of eight bytes, then the high ones.
   static void nibbles(const uint8_t* p, V* codes) {

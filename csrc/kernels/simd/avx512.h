@@ -218,6 +218,12 @@ struct Simd {
   // Nearest whole numbers of 16 bits, four of a, four of b by turns.
   static I rounded_words(V a, V b) { return _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b)); }
 
+  // Nearest whole numbers of 16 bits, one of `first` and one of `second` each.
+  static I word_pair(V first, V second) {
+    const I odd = _mm512_slli_epi32(_mm512_cvtps_epi32(second), 16);
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_cvtps_epi32(first), odd);
+  }
+
   // 16 codes of four bits: the low halves of eight bytes, then the high ones.
   static void nibbles(const uint8_t* p, V* codes) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));

@@ -3,11 +3,12 @@
 #if defined(__x86_64__)
 #include "kernels/simd/avx2.h"
 //
+#include "kernels/attention/attention_words_impl.h"
 #include "kernels/isa.h"
 #include "kernels/tables/words_table_impl.h"
 
 const helm::Kernels& helm::avxvnni_kernels() {
-  static const Kernels table = with_words(avx2_kernels(), Simd::name);
+  static const Kernels table = with_prompt_words(with_words(avx2_kernels(), Simd::name));
   return table;
 }
 #endif
