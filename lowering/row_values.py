@@ -11,15 +11,23 @@ from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, State
 from helmsman.schemas.model import Model
 
 _ROUTED_ROWS = 1024
-"""Rows of tokens by chosen experts whose values experts hold at once, if no expert has more (csrc: kWaveRows)."""
+"""Rows, one of a token for each expert that it chooses, whose values experts hold at once, if no expert has more (csrc:
+kWaveRows)."""
 
 
 @lru_cache(maxsize=256)
 def row_values(model: Model, rows: int) -> int:
     """Return values of each of `rows` tokens of a pass: hidden states, of every stream before and after they are mixed,
-    normed ones or what a mixer gives, what the widest part holds, and a packed copy of a layer's input."""
+    normed ones or what a mixer gives, what the widest part holds, a packed copy of a layer's input, and what routed
+    experts hold; each the most of any layer."""
     ends = 3 * model.hidden + layer_input_values(model)
-    return max(ends, *(_block_values(model, block, rows) for block in model.layouts))
+    bodies = [body for block in model.layouts for body in block.bodies]
+    parts = [part for body in bodies for part in _parts(model, body)]
+    wide = max(model.hidden, *(outcome for outcome, _, _ in parts))
+    inner = max(held for block in model.layouts for held in _held(model, block))
+    carried = model.hidden if model.streams is None else 2 * model.streams.streams * model.hidden
+    routed = max((_routed(model, body.op, rows) for body in bodies if isinstance(body.op, Experts)), default=0)
+    return max(ends, carried + wide + inner + max(wide, *(packed for _, _, packed in parts)) + routed)
 
 
 def layer_input_values(model: Model) -> int:
@@ -27,33 +35,33 @@ def layer_input_values(model: Model) -> int:
     return 0 if model.per_layer_table is None else model.layers * model.per_layer_table.width
 
 
-def _block_values(model: Model, block: Block, rows: int) -> int:
-    parts = [part for body in block.bodies for part in _parts(model, body, rows)]
-    wide = max(model.hidden, *(outcome for outcome, _, _ in parts))
-    carried = model.hidden if model.streams is None else 2 * model.streams.streams * model.hidden
-    inner = max(_held(model, block, rows))
-    return carried + wide + inner + max(wide, *(packed for _, _, packed in parts))
+def _routed(model: Model, op: Experts, rows: int) -> int:
+    """Return values of each of `rows` tokens that routed experts hold: inputs, gates, their products and outcomes of
+    `_ROUTED_ROWS` rows at once, and the order of all."""
+    wide = op.latent or model.hidden
+    kept = min(rows * op.chosen, max(_ROUTED_ROWS, rows))
+    return -(-kept * (2 * op.width + wide + max(op.width, wide)) // rows) + 2 * op.chosen
 
 
-def _held(model: Model, block: Block, rows: int) -> Iterator[int]:
+def _held(model: Model, block: Block) -> Iterator[int]:
     """Yield the values held within each residual; those of one that begins with no norm follow those before it."""
     before = 0
     for residual in block.residuals:
         continues = residual.pre is None and residual.bodies[0].pre is None
-        before = (before if continues else 0) + _within(model, residual, rows)
+        before = (before if continues else 0) + _within(model, residual)
         yield before
 
 
-def _within(model: Model, residual: Residual, rows: int) -> int:
+def _within(model: Model, residual: Residual) -> int:
     """Return the values held within the bodies of a residual: of the widest, or, where several are added up before they
     join the residual stream, of all of them; with outcomes that are normed first."""
-    held = [max((inner for _, inner, _ in _parts(model, body, rows)), default=0) for body in residual.bodies]
+    held = [max((inner for _, inner, _ in _parts(model, body)), default=0) for body in residual.bodies]
     if residual.post is None:
         return max(held)
     return sum(held) + (len(held) + (len(held) > 1)) * model.hidden
 
 
-def _parts(model: Model, body: Body, rows: int) -> Iterator[tuple[int, int, int]]:
+def _parts(model: Model, body: Body) -> Iterator[tuple[int, int, int]]:
     """Yield (values that a mixer gives, values held within, values that a product takes)."""
     hidden = model.hidden
     match body.op:
@@ -80,10 +88,7 @@ def _parts(model: Model, body: Body, rows: int) -> Iterator[tuple[int, int, int]
             yield hidden, 2 * op.width, op.width
         case Experts() as op:
             shared = 0 if op.shared is None else op.shared.width
-            kept = min(rows * op.chosen, max(_ROUTED_ROWS, rows))
-            wide = op.latent or hidden
-            routed = -(-kept * (2 * op.width + wide + max(op.width, wide)) // rows)
-            sorted_and_sent = 2 * op.chosen + 2 * (hidden + op.chosen)
-            yield hidden, routed + 2 * shared + 2 * op.experts + sorted_and_sent, max(op.width, shared)
+            sent = 2 * (hidden + op.chosen)
+            yield hidden, 2 * shared + 2 * op.experts + sent, max(op.width, shared)
         case PerLayerInput() if model.per_layer_table is not None:
             yield hidden, model.per_layer_table.width, hidden

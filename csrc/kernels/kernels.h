@@ -13,9 +13,9 @@
 // holds for what that gives (arm64's units round up to twice as much, half as often); so are the factors of attention
 // of prompts in bf16 (PrefillArgs::activations): each weight, relative to the largest score so far, by at most a 256th
 // of itself. In int16 a query times `factor`, and a key, are rounded to half a 46000th of their length or half a
-// 32760th of their largest magnitude, whichever is more, and values to half an 8000th of the largest magnitude of 64
-// positions; weights of 64 positions, whose sum is s, each by at most s / 65000 or, with s above one, 1 / 65000 or s /
-// 520000, whichever is more. No pointer needs more than its element's alignment; 64 bytes is fastest.
+// 32760th of their largest magnitude, whichever is more, and values to half an 8000th of their position's largest
+// magnitude; weights times these magnitudes, over 64 positions, each by at most a 65000th of their sum. No pointer
+// needs more than its element's alignment; 64 bytes is fastest.
 #pragma once
 #include <cstddef>
 
@@ -203,7 +203,7 @@ static inline size_t decode_scratch(size_t head_dim, size_t group) {
 
 static inline size_t prefill_scratch(size_t head_dim, size_t rows) {
   const size_t width = round_up(head_dim, kPanel);
-  const size_t scales = kMostRowsTogether + kPrefillTile + kPanel;
+  const size_t scales = kMostRowsTogether + 2 * kPrefillTile;
   return (2 * width + kMostRowsTogether) * kPrefillTile + round_up(rows, kMostRowsTogether) * (2 * width + 3) + scales;
 }
 

@@ -25,7 +25,7 @@ it loses an eighth of what a format of eight bits itself costs, and int16 nothin
 
 _WORTH_NO_LOSS = 1.1
 """The least factor by which attention of prompts must be faster with factors in int16 than in f32 for `auto` to take
-it: what it loses does not show, and is beyond what two measurements differ by."""
+it: its loss does not show, and two measurements of one speed rarely differ by so much."""
 
 _WORTH_LITTLE_LOSS = 1.2
 """The least factor by which products of weights of fewer than five bits must be faster with activations in int8 than in

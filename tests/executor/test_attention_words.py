@@ -10,7 +10,7 @@ from daily import one_in
 from numpy.typing import NDArray
 from test_attention_spans import Floats, Paged, Pages, calls, normal, random_case, spread
 from test_kernels_split_attention import expected
-from test_stage_native import LLAMA, Shape, close
+from test_stage_native import LLAMA, Shape, close, stored
 
 from helmsman.executor._kernels import Pool
 
@@ -35,8 +35,7 @@ def step_of(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def words_bound(q: Floats, k: Floats, v: Floats) -> NDArray[np.float64]:
     """Return the largest error that csrc/kernels/kernels.h allows attention in int16 of the last tokens of a context:
-    q (batch, tokens, heads, dim), k and v (batch, kv_heads, context, dim). The sum of 64 positions' weights is at most
-    that of all."""
+    q (batch, tokens, heads, dim), k and v (batch, kv_heads, context, dim)."""
     (batch, tokens, heads, dim), (kv_heads, context) = q.shape, k.shape[1:3]
     queries = q.astype(np.float64).swapaxes(1, 2).reshape(batch, kv_heads, heads // kv_heads, tokens, dim) / dim**0.5
     keys, values = k.astype(np.float64)[:, :, None], np.abs(v.astype(np.float64))[:, :, None]
@@ -49,7 +48,7 @@ def words_bound(q: Floats, k: Floats, v: Floats) -> NDArray[np.float64]:
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     moved = (np.expm1(2 * off) + 1e-5) * (weights @ values)
-    rounded = seen.astype(np.float64) @ values / 65000 + values.max((-1, -2), keepdims=True) / 16000
+    rounded = weights @ values.max(-1, keepdims=True) * (64 / 65000 + 1 / 16000)
     return np.asarray((moved + rounded).reshape(batch, heads, tokens, dim).swapaxes(1, 2))
 
 
@@ -103,6 +102,18 @@ def test_sums_that_have_31_bits_do_not_overflow(word_isa: str, two: Pool) -> Non
         for value in (1, -1):
             v = np.full_like(k, value)
             close(paged.plain(q, k, v), expected(q, k, v), 1.3e-4)
+
+
+def test_what_a_row_gets_depends_on_nothing_that_it_does_not_see(word_isa: str, two: Pool) -> None:
+    """Neither on later positions, nor on how many threads there are."""
+    rng = np.random.default_rng(9)
+    shape = shaped(4, 2, 64, 1, "f16")
+    q, k, v = random_case(rng, shape, 100, 100)
+    found = Paged(shape, two, "int16").plain(q, k, v)
+    np.testing.assert_array_equal(Paged(shape, Pool(CPUS[:1]), "int16").plain(q, k, v), found)
+    for cache in (k, v):
+        cache[:, :, 45:] = stored(100 * normal(rng, 1, 2, 55, 64), "f16")
+    np.testing.assert_array_equal(Paged(shape, two, "int16").plain(q, k, v)[:, :45], found[:, :45])
 
 
 def test_zeros_are_zero_and_what_is_no_number_stays_none(word_isa: str, two: Pool) -> None:

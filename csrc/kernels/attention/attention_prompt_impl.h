@@ -97,13 +97,13 @@ void strided_products(const typename Numbers::Number* w, const typename Numbers:
 // What a piece keeps; numbers lie as Factors say. `width`: head_dim up to whole panels.
 struct PrefillScratch {
   size_t width;
-  float *keys, *values;                            // of kPrefillTile positions
-  float* scores;                                   // [kPrefillTile][kRowsTogether], then weights
-  float* q;                                        // panels of kRowsTogether rows
-  float* out;                                      // as SumsByRow or SumsByPanel lay them out
-  float *max, *sum;                                // [rows]
-  float* added;                                    // [kRowsTogether]: of a panel's rows the sum of a tile's weights
-  float *query_scales, *key_scales, *value_scale;  // [rows], [kPrefillTile] and one, of whole numbers
+  float *keys, *values;  // of kPrefillTile positions
+  float* scores;         // [kPrefillTile][kRowsTogether], then weights
+  float* q;              // panels of kRowsTogether rows
+  float* out;            // as SumsByRow or SumsByPanel lay them out
+  float *max, *sum;      // [rows]
+  // Of whole numbers: [rows], [kPrefillTile], [kPrefillTile], and [kRowsTogether] of a panel's weights.
+  float *query_scales, *key_scales, *value_scales, *weight_scales;
 };
 
 inline PrefillScratch prefill_layout(const PrefillArgs& a, size_t rows) {
@@ -116,10 +116,10 @@ inline PrefillScratch prefill_layout(const PrefillArgs& a, size_t rows) {
   s.out = s.q + rows * s.width;
   s.max = s.out + rows * s.width;
   s.sum = s.max + rows;
-  s.added = s.sum + rows;
-  s.query_scales = s.added + kRowsTogether;
+  s.query_scales = s.sum + rows;
   s.key_scales = s.query_scales + rows;
-  s.value_scale = s.key_scales + kPrefillTile;
+  s.value_scales = s.key_scales + kPrefillTile;
+  s.weight_scales = s.value_scales + kPrefillTile;
   return s;
 }
 
@@ -203,7 +203,7 @@ void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t first, 
     }
   };
   if (cut) cover(kLowest);
-  V max[N], odd_max[N], keep[N], sum[N];
+  V max[N], odd_max[N], keep[N], carried[N], sum[N];
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) max[i] = odd_max[i] = keep[i] = Simd::load(s.max + first + i * Simd::lanes);
   const auto score_at = [&](size_t p, int i) HELM_LAMBDA { return s.scores + p * kRowsTogether + i * Simd::lanes; };
@@ -225,7 +225,7 @@ void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t first, 
   for (int i = 0; i < N; ++i) {
     Simd::store(s.max + first + i * Simd::lanes, max[i]);
     Simd::store(kept + i * Simd::lanes, exp_of(Simd::sub(keep[i], max[i])));
-    sum[i] = Simd::zero();
+    sum[i] = carried[i] = Simd::mul(Simd::load(s.sum + first + i * Simd::lanes), Simd::load(kept + i * Simd::lanes));
   }
   for (size_t p = 0; p < count; ++p)
 #pragma GCC unroll 4
@@ -237,17 +237,13 @@ void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t first, 
   if (cut) {
     cover(0);
 #pragma GCC unroll 4
-    for (int i = 0; i < N; ++i) sum[i] = Simd::zero();
+    for (int i = 0; i < N; ++i) sum[i] = carried[i];
     for (size_t p = 0; p < count; ++p)
 #pragma GCC unroll 4
       for (int i = 0; i < N; ++i) sum[i] = Simd::add(sum[i], Simd::load(score_at(p, i)));
   }
 #pragma GCC unroll 4
-  for (int i = 0; i < N; ++i) {
-    float* before = s.sum + first + i * Simd::lanes;
-    Simd::store(s.added + i * Simd::lanes, sum[i]);
-    Simd::store(before, Simd::fma(Simd::load(before), Simd::load(kept + i * Simd::lanes), sum[i]));
-  }
+  for (int i = 0; i < N; ++i) Simd::store(s.sum + first + i * Simd::lanes, sum[i]);
   for (float each : kept) moved |= each != 1.0f;
   if (moved) Factors::scale_panel(s, first, smaller(kRowsTogether, rows - first), kept);
 }
@@ -267,7 +263,7 @@ struct RegisterProducts : SumsByRow {
   static void add_values(const PrefillScratch& s, const Number* weights, size_t first, size_t rows, size_t some) {
     strided_products<Numbers>(reinterpret_cast<const Number*>(s.values), weights, rows,
                               (some + together - 1) / together, sum_at(s, first, 0), s.width,
-                              {1, kRowsTogether, s.width, s.width}, {s.added, s.added}, true);
+                              {1, kRowsTogether, s.width, s.width}, {s.weight_scales, s.weight_scales}, true);
   }
 };
 

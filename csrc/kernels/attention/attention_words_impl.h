@@ -2,8 +2,9 @@
 // set whose Simd was included before.
 //
 // A query and a key each have a scale with which the sum of their products, no larger than the product of their
-// lengths, has 31 bits: what is wrapped around on the way comes back. Values of a tile share a scale, and so do the
-// weights of a row over it, which are as fine as their sum allows: each is exact to a thousandth of their mean.
+// lengths, has 31 bits: what is wrapped around on the way comes back. Values of a position have a scale, which is
+// counted in the weights of rows; these share one over a tile that is as fine as their sum allows, so that each is
+// exact to a thousandth of their mean. What a row gets depends on nothing that it does not see.
 #pragma once
 #include <cmath>
 
@@ -22,16 +23,17 @@ struct WordNumbers {
   static Sum begin(const float*) { return Simd::every(0); }
   static Sum add_product(Sum sum, Register w, Register x) { return Simd::dot_in_loop(sum, w, x); }
   HELM_INLINE static V end(Sum sum, const float* y, const Scales& by, size_t t, size_t column) {
-    const V value = Simd::mul(Simd::floats(sum), Simd::set(by.of_x[t]));
-    return y == nullptr ? Simd::mul(value, Simd::load(by.of_w + column)) : Simd::add(Simd::load(y), value);
+    const V value = Simd::floats(sum), scale = Simd::set(by.of_x[t]);
+    return y == nullptr ? Simd::mul(Simd::mul(value, scale), Simd::load(by.of_w + column))
+                        : Simd::fma(value, scale, Simd::load(y));
   }
 };
 
 struct WordFactors : RegisterProducts<WordNumbers, 2> {
   static constexpr float kLength = 46000.0f;  // of a query and of a key: the product of two is below 2^31
   static constexpr float kMost = 32760.0f;    // of a number of theirs, and of a weight, which may be 3e-6 too large
-  // A row's weights over a tile are as fine as one of them may be while their sum is no more than kMostWeights:
-  // kMost * kMostWeights * kMostValue, and what rounding adds, is below 2^31.
+  // Weights of a row over a tile may add up to so many of the largest: kMost * kMostWeights * kMostValue, and what
+  // rounding adds, is below 2^31.
   static constexpr float kMostWeights = 8.0f, kMostValue = 8000.0f;
 
   HELM_INLINE static V exponential(V x) { return exp_roughly(x); }
@@ -80,34 +82,46 @@ struct WordFactors : RegisterProducts<WordNumbers, 2> {
   static void load_values(const PrefillArgs& a, const PrefillScratch& s, const char* rows, size_t count) {
     load_rows(a, rows, count, s.width, s.values);
     if (count % 2 == 1) memset(s.values + count * s.width, 0, s.width * sizeof(float));
+    for (size_t p = 0; p < count; p += 2) {
+      const float *pair = s.values + p * s.width, *next = pair + s.width;
+      const V first = Simd::set(scale_values(s, p)), second = Simd::set(p + 1 < count ? scale_values(s, p + 1) : 0.0f);
+      for (size_t d = 0; d < s.width; d += Simd::lanes)
+        Simd::store_words(s.values + p / 2 * s.width + d, Simd::word_pair(Simd::mul(Simd::load(pair + d), first),
+                                                                          Simd::mul(Simd::load(next + d), second)));
+    }
+  }
+  // Sets the scale of a position's values, no number where one of them is none; returns what they are multiplied by.
+  static float scale_values(const PrefillScratch& s, size_t position) {
+    const float* values = s.values + position * s.width;
     V largest = Simd::zero(), sound = Simd::zero();
-    for (size_t i = 0; i < count * s.width; i += Simd::lanes) {
-      const V v = Simd::load(s.values + i);
+    for (size_t d = 0; d < s.width; d += Simd::lanes) {
+      const V v = Simd::load(values + d);
       largest = Simd::max(largest, Simd::max(v, Simd::sub(Simd::zero(), v)));
       sound = Simd::fma(v, Simd::zero(), sound);
     }
     const float most = Simd::largest(largest);
-    *s.value_scale = most / kMostValue + Simd::sum(sound);
-    const V inverse = Simd::set(most >= kLeast ? kMostValue / most : 0.0f);
-    for (size_t p = 0; p < count; p += 2) {
-      const float* pair = s.values + p * s.width;
-      for (size_t d = 0; d < s.width; d += Simd::lanes)
-        Simd::store_words(s.values + p / 2 * s.width + d,
-                          Simd::word_pair(Simd::mul(Simd::load(pair + d), inverse),
-                                          Simd::mul(Simd::load(pair + s.width + d), inverse)));
-    }
+    s.value_scales[position] = most / kMostValue + Simd::sum(sound);
+    return most >= kLeast ? kMostValue / most : 0.0f;
   }
 
   // [kPrefillTile / 2][kRowsTogether] pairs of positions, where the weights were; an odd last one is paired with zeros.
   static const int32_t* weights(const PrefillArgs&, const PrefillScratch& s, size_t count) {
     auto* pairs = reinterpret_cast<int32_t*>(s.scores);
     for (size_t r = 0; r < kRowsTogether; r += Simd::lanes) {
-      const V one = Simd::set(1.0f), sum = Simd::load(s.added + r), least = Simd::set(kLeast);
-      const V most = Simd::mul(Simd::set(kMost), Simd::min(Simd::max(sum, one), Simd::set(kMostWeights)));
-      const V factor = Simd::div(most, Simd::max(sum, least));
-      Simd::store(s.added + r, Simd::div(Simd::set(*s.value_scale), factor));
+      float* column = s.scores + r;
+      V sum = Simd::zero(), most = Simd::set(kLeast);
+      for (size_t p = 0; p < count; ++p) {
+        const V weight = Simd::mul(Simd::load(column + p * kRowsTogether), Simd::set(s.value_scales[p]));
+        Simd::store(column + p * kRowsTogether, weight);
+        sum = Simd::add(sum, weight);
+        most = Simd::max(most, weight);
+      }
+      // The largest becomes kMost, or all together kMost * kMostWeights, whichever leaves smaller numbers.
+      const V scale = Simd::mul(Simd::max(most, Simd::mul(sum, Simd::set(1 / kMostWeights))), Simd::set(1 / kMost));
+      Simd::store(s.weight_scales + r, Simd::fma(sum, Simd::zero(), scale));
+      const V factor = Simd::div(Simd::set(1.0f), scale);
       for (size_t p = 0; p < count; p += 2) {
-        const float* at = s.scores + p * kRowsTogether + r;
+        const float* at = column + p * kRowsTogether;
         const V next = p + 1 < count ? Simd::load(at + kRowsTogether) : Simd::zero();
         Simd::store_words(pairs + p / 2 * kRowsTogether + r,
                           Simd::word_pair(Simd::mul(Simd::load(at), factor), Simd::mul(next, factor)));

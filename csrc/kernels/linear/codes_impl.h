@@ -310,7 +310,7 @@ class LinesAhead {
       : next_(first), stride_(stride), panels_(panels), left_(lines), each_((lines + steps - 1) / steps) {}
 
   HELM_INLINE void ask() { ask_for(smaller(each_, left_)); }
-  void ask_for_rest() { ask_for(left_); }
+  HELM_INLINE void ask_for_rest() { ask_for(left_); }
 
  private:
   HELM_INLINE void ask_for(size_t lines) {

@@ -228,8 +228,8 @@ void words_panels(const uint8_t* panel, size_t apart, size_t columns, const int3
 
 using WordsPanels = void (*)(const uint8_t*, size_t, size_t, const int32_t*, float*, size_t, size_t, bool, LinesAhead&);
 
-// Panels that T tokens meet together: two where their sums fit into registers, and sums of one would wait for each
-// other.
+// Panels that T tokens meet together: two where registers hold the sums of both; few tokens have several chains of
+// sums instead.
 template <int T>
 constexpr int kPanelsStreamed = Simd::lanes == 16 && T > 4 ? 2 : 1;
 
