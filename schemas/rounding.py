@@ -9,8 +9,8 @@ FloatPrecision = Literal["f32", "bf16"]
 """The floating-point formats to which a kernel can round activations before it multiplies them."""
 
 AttentionPrecision = Literal["f32", "bf16", "int16"]
-"""What a kernel can round queries, keys, values and the weights between them to: `int16` are whole numbers, of a query
-and of a key under a scale of its own."""
+"""The number formats to which an attention kernel can round queries, keys, values and softmax weights of a prompt
+before it multiplies them. In `int16` they are integers: every query, key and value vector has a scale of its own."""
 
 
 class Rounding(Frozen):

@@ -87,7 +87,7 @@ def rounding_of(device: Device, wanted: Wanted) -> Rounding:
 
 
 def _attention(device: Device, units: bool) -> AttentionPrecision:
-    """Return what `auto` rounds to in attention of prompts; `units`: whether the device has some that multiply bf16."""
+    """Return the precision of attention of prompts under `auto`; `units`: whether the device has units for bf16."""
     if units and _gain(device, "attention", "*", "f32") >= 1:
         return "bf16"
     return "int16" if _gain(device, "attention", "*", "f32", "int16") >= _WORTH_NO_LOSS else "f32"

@@ -159,8 +159,8 @@ def test_experts_are_priced_in_the_precision_of_their_kernels(wanted: Precision)
     assert efficiency_curve(alone, "compute", "experts", "q4_0") == curves[0], "no other precision was measured"
 
 
-def attending(*shares: float) -> tuple[Efficiency, ...]:
-    """Return what was measured of attention of prompts in f32, bf16 and int16."""
+def attention_curves(*shares: float) -> tuple[Efficiency, ...]:
+    """Return efficiency curves of attention of prompts in f32, bf16 and int16, with these shares of the peak."""
     precisions: tuple[Precision, ...] = ("f32", "bf16", "int16")
     curves = (measured("*", each, share) for each, share in zip(precisions, shares, strict=True))
     return tuple(curve.model_copy(update={"op": "attention"}) for curve in curves)
@@ -180,7 +180,7 @@ def test_attention_is_in_int16_where_that_pays_and_no_units_multiply_bf16(
     isa: str, shares: tuple[float, float, float], chosen: Precision
 ) -> None:
     """Where they do, but slower than f32, int16 is compared with f32 as well."""
-    device = processor(isa, attending(*shares))
+    device = processor(isa, attention_curves(*shares))
     assert rounding_of(device, "auto").attention == rounding_of(device, "int8").attention == chosen
     assert rounding_of(device, "f32").attention == "f32" and rounding_of(device, "int16").attention == "int16"
 
@@ -188,7 +188,7 @@ def test_attention_is_in_int16_where_that_pays_and_no_units_multiply_bf16(
 @pytest.mark.parametrize("wanted", ["auto", "f32", "bf16", "int16", "int8"])
 def test_attention_is_priced_as_it_is_computed(wanted: Wanted) -> None:
     """Int16 is no tenth faster than f32 here."""
-    curves = attending(0.6, 0.9, 0.65)
+    curves = attention_curves(0.6, 0.9, 0.65)
     device = on(curves, wanted)
     place = {"bf16": 1, "int16": 2}.get(wanted, 0)
     assert efficiency_curve(device, "compute", "attention", "bf16") == curves[place]
