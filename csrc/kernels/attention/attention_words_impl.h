@@ -38,15 +38,21 @@ struct WordFactors : RegisterProducts<WordNumbers, 2> {
 
   HELM_INLINE static V exponential(V x) { return exp_roughly(x); }
 
-  // x[width] as whole numbers; returns their scale, which is no number where one of x is none.
-  static float to_words(const float* x, size_t width, int16_t* to) {
-    V squares = Simd::zero(), largest = Simd::zero();
+  // Of x[width]; a number that is none may be passed over.
+  static float largest_magnitude(const float* x, size_t width) {
+    V largest = Simd::zero();
     for (size_t d = 0; d < width; d += Simd::lanes) {
       const V v = Simd::load(x + d);
-      squares = Simd::fma(v, v, squares);
       largest = Simd::max(largest, Simd::max(v, Simd::sub(Simd::zero(), v)));
     }
-    const float length = std::sqrt(Simd::sum(squares)), most = Simd::largest(largest);
+    return Simd::largest(largest);
+  }
+
+  // x[width] as whole numbers; returns their scale, which is no number where one of x is none.
+  static float to_words(const float* x, size_t width, int16_t* to) {
+    V squares = Simd::zero();
+    for (size_t d = 0; d < width; d += Simd::lanes) squares = Simd::fma(Simd::load(x + d), Simd::load(x + d), squares);
+    const float length = std::sqrt(Simd::sum(squares)), most = largest_magnitude(x, width);
     const float scale = length / kLength > most / kMost ? length / kLength : most / kMost;
     const V inverse = Simd::set(scale >= kLeast ? 1 / scale : 0.0f);
     for (size_t d = 0; d < width; d += Simd::lanes) Simd::store_whole(to + d, Simd::mul(Simd::load(x + d), inverse));
@@ -93,13 +99,9 @@ struct WordFactors : RegisterProducts<WordNumbers, 2> {
   // Sets the scale of a position's values, no number where one of them is none; returns what they are multiplied by.
   static float scale_values(const PrefillScratch& s, size_t position) {
     const float* values = s.values + position * s.width;
-    V largest = Simd::zero(), sound = Simd::zero();
-    for (size_t d = 0; d < s.width; d += Simd::lanes) {
-      const V v = Simd::load(values + d);
-      largest = Simd::max(largest, Simd::max(v, Simd::sub(Simd::zero(), v)));
-      sound = Simd::fma(v, Simd::zero(), sound);
-    }
-    const float most = Simd::largest(largest);
+    V sound = Simd::zero();
+    for (size_t d = 0; d < s.width; d += Simd::lanes) sound = Simd::fma(Simd::load(values + d), Simd::zero(), sound);
+    const float most = largest_magnitude(values, s.width);
     s.value_scales[position] = most / kMostValue + Simd::sum(sound);
     return most >= kLeast ? kMostValue / most : 0.0f;
   }
