@@ -167,7 +167,9 @@ ADDRESS = Sanitizer(
     "address,undefined",
     ("libasan.so", "libubsan.so", "libstdc++.so"),
     {
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:handle_abort=1",
+        # Returned frames are not watched: GCC 12.2 puts them on a stack that is aligned to 32 bytes, where AVX-512
+        # registers are saved to 64 (GCC's bug 110027).
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0:handle_abort=1",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     },
     BEYOND_A_PIECE,
