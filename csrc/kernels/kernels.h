@@ -46,8 +46,8 @@ struct LinearArgs {
   // Whether `linear` rounds the values of quantised weights to bf16; x is rounded already.
   bool rounded = false;
 };
-constexpr size_t kTileFloats = 8192;  // room for tiles of weights, of which L1 holds what tokens pass
-constexpr size_t kSumFloats = 16384;  // room for sums that wait beside tiles
+constexpr size_t kTileFloats = 16384;  // room for tiles of weights, which L1 or L2 holds while tokens pass
+constexpr size_t kSumFloats = 16896;   // room for sums that wait beside tiles
 constexpr size_t kLinearScratch = kTileFloats + kSumFloats;
 
 static constexpr size_t runs_of(size_t columns) { return (columns + kRun - 1) / kRun; }
@@ -220,6 +220,7 @@ struct Kernels {
   size_t code_stream_tokens;  // up to here quantised weights are multiplied as they stream, in 16 bits
   size_t stream_block;        // tokens per block while streaming
   size_t product_block;       // tokens per block of the blocked product
+  size_t part_panels = 2;     // the fewest panels that are worth a call of products of many tokens
 
   bool word_product;  // whether many tokens meet quantised weights faster in 16 bits than in f32
   int byte_most;      // the largest code that linear_bytes multiplies

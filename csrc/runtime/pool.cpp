@@ -20,7 +20,7 @@ constexpr int kSpinsBeforeYield = 2000;  // some 50-100 us: by then the others h
 
 }  // namespace
 
-Pool::Pool(const std::vector<int>& cpus) {
+Pool::Pool(const std::vector<int>& cpus) : shares_(cpus.size()) {
   if (cpus.empty()) throw std::invalid_argument("a pool needs at least one CPU");
   if (cpus.size() == 1) only_cpu_ = cpus[0];
   scratch_.resize(cpus.size());

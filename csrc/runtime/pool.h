@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/shares.h"
+
 namespace helm {
 
 // Threads spin shortly after a call (the next one usually follows at once), then sleep; the caller sleeps
@@ -32,6 +34,17 @@ class Pool {
   // Inside run: returns when all threads have called it.
   void barrier();
 
+  // Inside run: part(range) for `items` that threads divide as they get on, at least `least` and at most `most` of them
+  // at once, until all are taken; others may not have finished then. Every thread calls it.
+  template <class Part>
+  void divide(size_t thread, size_t items, size_t least, size_t most, const Part& part) {
+    if (items > kMostShared) return part(share_of(items, thread, threads()));
+    shares_.begin(thread);
+    for (Range taken = shares_.take(thread, items, least, most); taken.begin < taken.end;
+         taken = shares_.take(thread, items, least, most))
+      part(taken);
+  }
+
   // At least `floats` of 64-byte aligned scratch for each thread; grows, never shrinks.
   void reserve(size_t floats);
   // Inside run, or for setting up: what `reserve` provided. Valid until the next reserve.
@@ -49,6 +62,7 @@ class Pool {
   void stop();
 
   int only_cpu_ = -1;  // of a pool of one thread
+  Shares shares_;
   std::vector<std::thread> workers_;
   std::vector<std::unique_ptr<float[], Free>> scratch_;
   size_t scratch_floats_ = 0;
@@ -64,14 +78,5 @@ class Pool {
   alignas(64) std::atomic<size_t> arrived_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};
 };
-
-// Share of `items` that belongs to `thread`: contiguous, even to one item.
-struct Range {
-  size_t begin, end;
-};
-
-inline Range share_of(size_t items, size_t thread, size_t threads) {
-  return {items * thread / threads, items * (thread + 1) / threads};
-}
 
 }  // namespace helm

@@ -28,14 +28,21 @@ Range LinearOperation::hidden_read(size_t hidden) const {
 Range LinearOperation::hidden_left(size_t hidden) const { return adds ? hidden_read(hidden) : Range{0, hidden}; }
 
 void LinearOperation::run(StagePass& pass) const {
-  if (factor != 1 && adds) scale(pass, 1 / factor);
-  pass.linear(*matrix, reads[0], leaves[0].at, leaves[0].width, pass.rows(), adds);
+  const bool divided = helm::divided(pass.pool(), pass.rows());
+  const void* x = pass.input(*matrix, reads[0], pass.rows());
+  if (factor != 1 && adds) {
+    scale(pass, 1 / factor);
+    if (divided) pass.barrier();
+  }
+  linear_rows(pass.k(), pass.pool(), pass.thread(), *matrix, x, leaves[0].at, leaves[0].width, pass.rows(), adds);
+  if (divided && (factor != 1 || activation))
+    pass.barrier();  // others have computed rows of this share, or of a gate's
   if (factor != 1) scale(pass, factor);
   if (activation) activate(pass);
   shares ? pass.done_by_all() : pass.done();
 }
 
-// Of the rows of the matrix that this thread multiplies, and nobody else reads meanwhile.
+// Of this thread's share of the rows of the matrix, which nobody else reads meanwhile.
 void LinearOperation::scale(StagePass& pass, float by) const {
   const Range own = pass.rows_of_matrix(*matrix);
   for (size_t row = 0; row < pass.rows(); ++row) {
@@ -44,7 +51,7 @@ void LinearOperation::scale(StagePass& pass, float by) const {
   }
 }
 
-// Of the rows of the matrix that this thread has multiplied.
+// Of the same.
 void LinearOperation::activate(StagePass& pass) const {
   const Range own = pass.rows_of_matrix(*matrix);
   const float* gate = reads.size() > 1 ? reads[1].at : nullptr;

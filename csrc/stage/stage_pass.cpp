@@ -118,13 +118,17 @@ const void* StagePass::packed(Input& input, InputKind kind, size_t rows, size_t 
   return input.packed;
 }
 
-void StagePass::linear(const Matrix& m, const Value& x, float* y, size_t width, size_t rows, bool accumulate) {
+const void* StagePass::input(const Matrix& m, const Value& x, size_t rows) {
   Input other{x.at};
   if (x.normed() && input_.x == nullptr) input_ = {x.at};
   Input& input = x.normed() ? input_ : other;
   const void* in = packed(input, input_kind(k_, m.format, m.activations, rows), rows, m.columns);
-  linear_share(k_, thread_, threads_, m, in, y, width, rows, accumulate, scratch_);
   if (!x.normed()) input_.packed = nullptr;
+  return in;
+}
+
+void StagePass::linear(const Matrix& m, const Value& x, float* y, size_t width, size_t rows, bool accumulate) {
+  linear_share(k_, thread_, threads_, m, input(m, x, rows), y, width, rows, accumulate, scratch_);
 }
 
 // Each thread's best row, then the best of those; the lowest index wins a tie.

@@ -53,8 +53,10 @@ class StagePass {
   // Norm of the hidden states of all rows to `out`, or of those whose logits are wanted; visible to this thread, and
   // where it is `kept` to all of them after the next barrier.
   void norm(const NormWeights& weights, float* out, bool of_outputs, bool kept);
-  // y[rows][width] = (or +=) m x: `width` is the whole operation's, m may be a part. What a norm has left, be it in an
-  // earlier range, is packed once for all products that follow each other.
+  // x as products of all rows with m take it. What a norm has left, be it in an earlier range, is packed once for all
+  // products that follow each other.
+  const void* input(const Matrix& m, const Value& x, size_t rows);
+  // This thread's share of y[rows][width] = (or +=) m x: `width` is the whole operation's, m may be a part.
   void linear(const Matrix& m, const Value& x, float* y, size_t width, size_t rows, bool accumulate);
   // Products read what a norm has left in the workspace from now on: its copy, or what is packed, will be written over.
   void forget_input() { input_ = {}; }

@@ -127,15 +127,12 @@ auto prefill_of(const Kernels& k, Activations activations) {
 }
 
 // Pieces of a head are next to each other, so that its keys and values are in a cache for all but the first. Later
-// tokens see more positions: pieces are dealt from the last to the first, to the threads there and back.
+// tokens see more positions: pieces of a head are taken from the last to the first.
 void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const AttentionCall& c) {
-  const size_t pairs = c.batch * s.kv_heads, threads = pool.threads(),
-               piece = prompt_piece(s, c.tokens, pairs, threads);
+  const size_t pairs = c.batch * s.kv_heads, piece = prompt_piece(s, c.tokens, pairs, pool.threads());
   const size_t pieces = (c.tokens + piece - 1) / piece;
   const auto run = prefill_of(k, s.activations);
-  for (size_t round = 0; round * threads < pairs * pieces; ++round) {
-    const size_t item = round * threads + (round % 2 == 0 ? thread : threads - 1 - thread);
-    if (item >= pairs * pieces) break;
+  const auto one = [&](size_t item) {
     const size_t pair = item / pieces, first = (pieces - 1 - item % pieces) * piece;
     const size_t head = pair / s.kv_heads * c.tokens * s.heads + pair % s.kv_heads * s.group();
     const size_t row = head * s.head_dim;
@@ -161,7 +158,10 @@ void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention&
          pool.scratch(thread),
          s.scoring(),
          s.sinks != nullptr && c.running.first ? s.sinks + pair % s.kv_heads * s.group() : nullptr});
-  }
+  };
+  pool.divide(thread, pairs * pieces, 1, 1, [&](Range taken) {
+    for (size_t item = taken.begin; item < taken.end; ++item) one(item);
+  });
 }
 
 }  // namespace

@@ -12,18 +12,20 @@ namespace helm {
 namespace {
 
 constexpr size_t kPairRows = Simd::product_panels * kPanel;  // of a tile, which meets product_block tokens at a time
-constexpr size_t kPairDepth = 256;                           // columns of a tile, which stays in L1
+// Columns of a tile. Registers of sixteen lanes meet a panel's line with 12 tokens, which leaves time to stream a tile
+// of all columns whose activations are read together from L2, and its sums never wait; others take what stays in L1.
+constexpr size_t kPairDepth = Simd::lanes == 16 ? kReach : 256;
 
 // P panels of a tile times T tokens over `count` pairs of columns.
 template <int P, int T>
-void pairs_tile(const int32_t* tile, size_t count, const int32_t* x, float* sums, bool accumulate) {
+void pairs_tile(const int32_t* tile, size_t count, const int32_t* x, const Sums& sums) {
   constexpr int N = P * kVectors;
   V total[T][N];
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t)
 #pragma GCC unroll 16
     for (int i = 0; i < N; ++i)
-      total[t][i] = accumulate ? Simd::load(sums + t * kPairRows + i * Simd::lanes) : Simd::zero();
+      total[t][i] = sums.accumulate ? Simd::load(sums.at + t * sums.step + i * Simd::lanes) : Simd::zero();
   for (size_t k = 0; k < count; ++k) {
     I w[N];
 #pragma GCC unroll 16
@@ -38,10 +40,10 @@ void pairs_tile(const int32_t* tile, size_t count, const int32_t* x, float* sums
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t)
 #pragma GCC unroll 16
-    for (int i = 0; i < N; ++i) Simd::store(sums + t * kPairRows + i * Simd::lanes, total[t][i]);
+    for (int i = 0; i < N; ++i) Simd::store(sums.at + t * sums.step + i * Simd::lanes, total[t][i]);
 }
 
-using PairsTile = void (*)(const int32_t*, size_t, const int32_t*, float*, bool);
+using PairsTile = void (*)(const int32_t*, size_t, const int32_t*, const Sums&);
 
 template <int P, int T = Simd::product_block>
 PairsTile pairs_for(size_t tokens) {
@@ -75,10 +77,10 @@ struct PairProduct {
     return static_cast<const int32_t*>(a.x) + block.begin * pairs_of(a.columns) + k / 2 * (block.end - block.begin);
   }
   static void multiply(const LinearArgs&, const int32_t* tile, size_t count, size_t depth, const int32_t* x,
-                       size_t tokens, float* sums, bool accumulate, LinesAhead& ahead) {
+                       size_t tokens, const Sums& sums, LinesAhead& ahead) {
     ahead.ask_for_rest();
     const PairsTile run = count == 1 ? pairs_for<1>(tokens) : pairs_for<panels>(tokens);
-    run(tile, pairs_of(depth), x, sums, accumulate);
+    run(tile, pairs_of(depth), x, sums);
   }
 };
 static_assert(kPairDepth / 2 * kPairRows <= kTileFloats, "a tile is in the scratch");

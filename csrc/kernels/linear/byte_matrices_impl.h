@@ -55,7 +55,7 @@ struct MatrixLanes {
   }
   HELM_INLINE static I whole(I sum) { return sum; }
   template <int P, int T>
-  HELM_INLINE static void put(const V (*total)[P * registers], float* sums, bool accumulate) {
+  HELM_INLINE static void put(const V (*total)[P * registers], const Sums& sums) {
     V rows[T][P * kVectors];
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t)
@@ -64,7 +64,7 @@ struct MatrixLanes {
         const V first = total[t / 2][2 * i], second = total[t / 2][2 * i + 1];
         rows[t][i] = t % 2 == 0 ? vuzp1q_f32(first, second) : vuzp2q_f32(first, second);
       }
-    put_rows<T, P * kVectors>(rows, sums, kTilePanels * kPanel, P * kPanel, accumulate);
+    put_rows<T, P * kVectors>(rows, sums.at, sums.step, P * kPanel, sums.accumulate);
   }
 };
 

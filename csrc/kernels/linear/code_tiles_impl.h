@@ -10,8 +10,8 @@
 // being `columns` of all rows. put_rows_of(rows, to): a number per row to the lanes of its sums. Of the tokens from
 // g * `tokens` on are start: sums before the first product; factor: the activations of a step; value: what is kept with
 // a run in f32. `bias` is what activations have above what they stand for: it is taken off the sums of every row before
-// the first product; what codes were `lowered` by is added to the minima of groups. put(total, sums, accumulate): to
-// sums[T][rows of a tile].
+// the first product; what codes were `lowered` by is added to the minima of groups. put(total, sums): sums of T
+// tokens with the rows of P panels.
 #pragma once
 #include "kernels/linear/product_impl.h"
 #include "kernels/linear/words_impl.h"
@@ -35,8 +35,8 @@ struct TokenLanes {
   HELM_INLINE static I factor(const int32_t* x, int width, int step, int g) { return Simd::every(x[step * width + g]); }
   HELM_INLINE static V value(const int32_t* x, int g) { return Simd::set(float_at(x + g)); }
   template <int P, int T>
-  HELM_INLINE static void put(const V (*total)[P * kVectors], float* sums, bool accumulate) {
-    put_rows<T, P * kVectors>(total, sums, kTilePanels * kPanel, P * kPanel, accumulate);
+  HELM_INLINE static void put(const V (*total)[P * kVectors], const Sums& sums) {
+    put_rows<T, P * kVectors>(total, sums.at, sums.step, P * kPanel, sums.accumulate);
   }
 };
 
@@ -167,8 +167,7 @@ HELM_INLINE void add_step(const Factor& factor, const Weights& weights, I (*sum)
 
 // P panels of a tile times T tokens over `count` runs.
 template <Format F, class L, int P, int T>
-void codes_tile(const CodeTile<L>& tile, size_t count, const int32_t* x, float* sums, bool accumulate,
-                LinesAhead& ahead) {
+void codes_tile(const CodeTile<L>& tile, size_t count, const int32_t* x, const Sums& sums, LinesAhead& ahead) {
   using C = Codes<F>;
   constexpr int N = P * L::registers, G = (T + L::tokens - 1) / L::tokens;
   constexpr int spans = kRun / C::span, steps = C::span / L::columns;
@@ -213,11 +212,11 @@ void codes_tile(const CodeTile<L>& tile, size_t count, const int32_t* x, float* 
         }
     }
   }
-  L::template put<P, T>(total, sums, accumulate);
+  L::template put<P, T>(total, sums);
 }
 
 template <class L>
-using TileProduct = void (*)(const CodeTile<L>&, size_t, const int32_t*, float*, bool, LinesAhead&);
+using TileProduct = void (*)(const CodeTile<L>&, size_t, const int32_t*, const Sums&, LinesAhead&);
 
 template <Format F, class L, int P, int T = kTogether>
 TileProduct<L> tile_for(size_t tokens) {
@@ -243,9 +242,9 @@ struct CodeProduct {
            (block.begin * runs_of(a.columns) + k / kRun * (block.end - block.begin)) * L::run_size;
   }
   static void multiply(const LinearArgs&, const CodeTile<L>& tile, size_t count, size_t depth, const int32_t* x,
-                       size_t tokens, float* sums, bool accumulate, LinesAhead& ahead) {
+                       size_t tokens, const Sums& sums, LinesAhead& ahead) {
     const TileProduct<L> run = count == 1 ? tile_for<F, L, 1>(tokens) : tile_for<F, L, kTilePanels>(tokens);
-    run(tile, runs_of(depth), x, sums, accumulate, ahead);
+    run(tile, runs_of(depth), x, sums, ahead);
   }
 };
 

@@ -7,8 +7,7 @@
 namespace helm {
 
 Range rows_of(const Matrix& m, size_t thread, size_t threads) {
-  const Range panels = share_of(m.panels(), thread, threads);
-  return {panels.begin * kPanel, std::min(m.rows, panels.end * kPanel)};
+  return rows_of(m, share_of(m.panels(), thread, threads));
 }
 
 namespace {
@@ -119,17 +118,30 @@ void multiply(const Kernels& k, InputKind kind, LinearArgs args) {
   }
 }
 
-void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const void* x, float* y,
-                  size_t stride, size_t tokens, bool accumulate, float* scratch) {
-  const Range panels = share_of(m.panels(), thread, threads);
+void linear_panels(const Kernels& k, const Matrix& m, Range panels, const void* x, float* y, size_t stride,
+                   size_t tokens, bool accumulate, float* scratch) {
   if (panels.begin == panels.end) return;
   y += m.first;
   const LinearArgs args{m.weights, m.format, m.rows,     m.columns,    x,          y,
                         stride,    tokens,   accumulate, panels.begin, panels.end, scratch};
   multiply(k, input_kind(k, m.format, m.activations, tokens), args);
   if (m.bias == nullptr) return;
-  const Range rows = rows_of(m, thread, threads);
+  const Range rows = rows_of(m, panels);
   for (size_t t = 0; t < tokens; ++t) k.add(y + t * stride + rows.begin, m.bias + rows.begin, rows.end - rows.begin);
+}
+
+void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const void* x, float* y,
+                  size_t stride, size_t tokens, bool accumulate, float* scratch) {
+  linear_panels(k, m, share_of(m.panels(), thread, threads), x, y, stride, tokens, accumulate, scratch);
+}
+
+void linear_rows(const Kernels& k, Pool& pool, size_t thread, const Matrix& m, const void* x, float* y, size_t stride,
+                 size_t tokens, bool accumulate) {
+  float* scratch = pool.scratch(thread);
+  if (!divided(pool, tokens))
+    return linear_share(k, thread, pool.threads(), m, x, y, stride, tokens, accumulate, scratch);
+  pool.divide(thread, m.panels(), k.part_panels, m.panels(),
+              [&](Range panels) { linear_panels(k, m, panels, x, y, stride, tokens, accumulate, scratch); });
 }
 
 // One token's words are packed by each thread for itself, which costs less than a barrier.
@@ -140,7 +152,7 @@ void linear_by_all(const Kernels& k, Pool& pool, size_t thread, const Matrix& m,
   const void* input = tokens == 1 ? pack_share(k, kind, 0, 1, x, 1, m.columns, scratch + kLinearScratch)
                                   : pack_share(k, kind, thread, pool.threads(), x, tokens, m.columns, packed);
   if (tokens > 1) pool.barrier();
-  linear_share(k, thread, pool.threads(), m, input, y, m.rows, tokens, false, scratch);
+  linear_rows(k, pool, thread, m, input, y, m.rows, tokens, false);
 }
 
 void linear(Pool& pool, const Matrix& m, const float* x, float* y, size_t tokens) {

@@ -22,7 +22,7 @@ struct Matrix {
   size_t panels() const { return (rows + kPanel - 1) / kPanel; }
 };
 
-// The rows that `thread` computes: whole panels, so that each thread reads one ascending stream.
+// The rows that are the share of `thread`: whole panels, so that each thread reads one ascending stream.
 Range rows_of(const Matrix& m, size_t thread, size_t threads);
 
 // What matrices multiply: f32 in blocks of tokens (one token's is x itself), in blocks as tiles take them however few
@@ -64,10 +64,28 @@ const void* pack_rows(const Kernels& k, InputKind kind, const float* x, size_t s
 // The kernel that multiplies inputs of a kind.
 void multiply(const Kernels& k, InputKind kind, LinearArgs args);
 
-// This thread's rows of y[tokens][first .. first + rows) = (or +=) x W^T + bias, where rows of y are `stride` floats
-// apart. scratch: kLinearScratch floats.
+// Whether threads divide a product of so many tokens as they get on. With fewer each reads an ascending stream of
+// weights, its share, and takes about as long as that does.
+inline bool divided(const Pool& pool, size_t tokens) { return tokens >= 32 && pool.threads() > 1; }
+
+// Panels [panels.begin, panels.end) of y[tokens][first .. first + rows) = (or +=) x W^T + bias, where rows of y are
+// `stride` floats apart. scratch: kLinearScratch floats.
+void linear_panels(const Kernels& k, const Matrix& m, Range panels, const void* x, float* y, size_t stride,
+                   size_t tokens, bool accumulate, float* scratch);
+
+// The rows that panels have.
+inline Range rows_of(const Matrix& m, Range panels) {
+  return {panels.begin * kPanel, panels.end * kPanel < m.rows ? panels.end * kPanel : m.rows};
+}
+
+// The panels that are a thread's share.
 void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const void* x, float* y,
                   size_t stride, size_t tokens, bool accumulate, float* scratch);
+
+// All rows of it, if every thread of the pool calls this: where the product is `divided` a thread may compute rows of
+// another's share, and a barrier must follow before they are read.
+void linear_rows(const Kernels& k, Pool& pool, size_t thread, const Matrix& m, const void* x, float* y, size_t stride,
+                 size_t tokens, bool accumulate);
 
 // y[tokens][rows] = x[tokens][columns] W^T + bias by all threads of a pool, each of which calls this; `packed`:
 // tokens * input_size(columns) floats, unused for one token. Threads have linear_scratch(columns) floats.

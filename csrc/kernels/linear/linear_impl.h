@@ -210,10 +210,10 @@ struct FloatProduct {
     return static_cast<const float*>(a.x) + block.begin * a.columns + k * (block.end - block.begin);
   }
   static void multiply(const LinearArgs& a, const float* tile, size_t count, size_t depth, const float* x,
-                       size_t tokens, float* sums, bool accumulate, LinesAhead& ahead) {
+                       size_t tokens, const Sums& sums, LinesAhead& ahead) {
     ahead.ask_for_rest();
     const ProductPanels run = count == 1 ? product_for<1>(tokens) : product_for<Simd::product_panels>(tokens);
-    run(tile, panel_floats(a), depth, x, sums, panels * kPanel, accumulate);
+    run(tile, panel_floats(a), depth, x, sums.at, sums.step, sums.accumulate);
   }
 };
 

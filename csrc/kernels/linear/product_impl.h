@@ -14,13 +14,20 @@ namespace {
 constexpr size_t kReach =
     1024;  // columns of f32 activations whose chunk stays in L2: a multiple of every format's block
 
-constexpr size_t kChunk = 384;  // tokens whose sums with two panels wait beside a tile: fewer read weights more often
+constexpr size_t kChunk = 528;  // tokens whose sums with two panels wait beside a tile: fewer make tiles more often
 
 // A chunk of tokens times a reach of columns of a few panels.
 struct Piece {
   size_t panel, panels;  // the first, and how many
   size_t begin, end;     // columns
   Block chunk;           // of blocks of tokens
+};
+
+// Where sums of a block's tokens with a tile go, a token's `step` after the other's, and whether to what is there.
+struct Sums {
+  float* at;
+  size_t step;
+  bool accumulate;
 };
 
 // `rows` sums of a token to y.
@@ -41,6 +48,18 @@ void put_sums(const LinearArgs& a, const Piece& p, const Block& tokens, const fl
     put_row(sums, rows, a.y + t * a.stride + first, a.accumulate || p.begin > 0);
 }
 
+// Where the sums of a piece's panels with some tokens are in y.
+inline float* y_at(const LinearArgs& a, const Piece& p, const Block& tokens) {
+  return a.y + tokens.begin * a.stride + p.panel * kPanel;
+}
+
+// Asks for those lines of y: put there all together, sums would wait for each other.
+inline void ask_for_y(const LinearArgs& a, const Piece& p, const Block& tokens) {
+  float* y = y_at(a, p, tokens);
+  for (size_t t = tokens.begin; t < tokens.end; ++t, y += a.stride)
+    for (size_t panel = 0; panel < p.panels; ++panel) __builtin_prefetch(y + panel * kPanel, 1);
+}
+
 // Part `part` of `parts` of the columns that come after [k, k + depth): of these panels, then of the next.
 template <class Product>
 LinesAhead ahead_of(const LinearArgs& a, const Piece& p, size_t k, size_t depth, size_t part, size_t parts) {
@@ -53,14 +72,15 @@ LinesAhead ahead_of(const LinearArgs& a, const Piece& p, size_t k, size_t depth,
 // A Product has a format; block, panels and depth: tokens of a block, panels and columns of a tile;
 // make(a, panel, panels, k, depth): the tile of columns [k, k + depth), perhaps in a.scratch;
 // input(a, block, k): a block's activations from column k on;
-// multiply(a, tile, panels, depth, x, tokens, sums, accumulate, ahead): to sums[tokens][16 Product::panels]; may ask
-// for what is ahead once a run, else all is asked for when it is done.
+// multiply(a, tile, panels, depth, x, tokens, sums, ahead): may ask for what is ahead once a run, else all is asked for
+// when it is done.
 template <class Product>
 void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
   constexpr size_t width = Product::panels * kPanel;
   static_assert(width * kChunk <= kSumFloats, "sums are beside a tile");
   float* sums = a.scratch + kTileFloats;
   const size_t first = block_at(blocks, p.chunk.begin).begin;
+  const bool at_once = Product::depth >= p.end - p.begin && (p.panel + p.panels) * kPanel <= a.rows;
   for (size_t k = p.begin; k < p.end; k += Product::depth) {
     const bool last = k + Product::depth >= p.end;
     const size_t depth = smaller(Product::depth, p.end - k);
@@ -68,11 +88,12 @@ void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
     for (size_t b = p.chunk.begin; b < p.chunk.end; ++b) {
       const Block block = block_at(blocks, b);
       LinesAhead ahead = ahead_of<Product>(a, p, k, depth, b - p.chunk.begin, p.chunk.end - p.chunk.begin);
-      float* const sum = sums + (block.begin - first) * width;
-      Product::multiply(a, tile, p.panels, depth, Product::input(a, block, k), block.end - block.begin, sum,
-                        k > p.begin, ahead);
+      const Sums sum = at_once ? Sums{y_at(a, p, block), a.stride, a.accumulate || p.begin > 0}
+                               : Sums{sums + (block.begin - first) * width, width, k > p.begin};
+      if (last && !at_once) ask_for_y(a, p, block);
+      Product::multiply(a, tile, p.panels, depth, Product::input(a, block, k), block.end - block.begin, sum, ahead);
       ahead.ask_for_rest();
-      if (last) put_sums<width>(a, p, block, sum);
+      if (last && !at_once) put_sums<width>(a, p, block, sum.at);
     }
   }
 }

@@ -10,6 +10,7 @@ static_assert(Simd::code_stream_tokens >= 3, "blocks of an even width have room 
 
 inline Kernels with_tiles(Kernels table) {
   table.name = Tiles::name;
+  table.part_panels = 8;         // a call ends with sums that no multiplication hides
   table.pair_stream_tokens = 9;  // 10 tokens take a Granite Rapids equally long both ways
   table.linear_pairs = linear_tiles;
   table.pack_pairs = pack_tiles;

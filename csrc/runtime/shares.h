@@ -1,0 +1,48 @@
+// Shares: work that threads divide as they get on.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace helm {
+
+struct Range {
+  size_t begin, end;
+};
+
+// Share of `items` that belongs to `thread`: contiguous, even to one item.
+inline Range share_of(size_t items, size_t thread, size_t threads) {
+  return {items * thread / threads, items * (thread + 1) / threads};
+}
+
+// Each thread takes items of its own share from the front; when none are left, those that others have not begun, from
+// the back. So none waits long for another whose processor is slower, or busy; and as long as all are alike each stays
+// with the memory that it had before. All threads begin the same jobs in the same order, with barriers between them or
+// without: one that comes late to a job finds that all of it is taken.
+class Shares {
+ public:
+  explicit Shares(size_t threads) : lines_(threads) {}
+
+  // A job of `items`, for one of the threads.
+  void begin(size_t thread) { ++lines_[thread].job; }
+  // What the thread does next: half of what a share has left, but at least `least` items, if there are as many, and at
+  // most `most`. Empty when all is taken.
+  Range take(size_t thread, size_t items, size_t least, size_t most);
+
+ private:
+  // What is left of a thread's share in a job: 24 bits of the job's number, 20 of the first item and of the end.
+  struct alignas(64) Line {
+    std::atomic<uint64_t> left{0};
+    uint32_t job = 0;  // that the thread does, of its own
+  };
+
+  Range take_from(size_t owner, bool own, uint32_t job, size_t items, size_t least, size_t most);
+
+  std::vector<Line> lines_;
+};
+
+// More are not counted.
+constexpr size_t kMostShared = (size_t{1} << 20) - 1;
+
+}  // namespace helm
