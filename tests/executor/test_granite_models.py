@@ -24,8 +24,9 @@ from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.workload import Workload
 
 pytestmark = TWO_CPUS
-PROMPT, OUTPUT = 17, 64
-SHAPE = Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, context=96)
+PROMPT, OUTPUT = 70, 64
+"""Enough tokens for threads to divide products as they get on, factors of residual streams among them."""
+SHAPE = Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, context=136)
 MULTIPLIERS = {
     "embedding_multiplier": 3.0,
     "residual_multiplier": 0.4,

@@ -108,6 +108,20 @@ def test_linear_leaves_what_follows_alone(base_isa: str, pools: tuple[Pool, ...]
         assert (y[tokens * 5 :] == -1).all()
 
 
+@pytest.mark.parametrize("rows", [16, 80, 1000])
+def test_threads_that_divide_a_product_compute_what_one_does(isa: str, rows: int, pools: tuple[Pool, ...]) -> None:
+    """Three threads on two processors never get on alike."""
+    rng = np.random.default_rng(rows)
+    weights = packed(rng.standard_normal((rows, 64), np.float32), "bf16")
+    x = rng.standard_normal((70, 64), np.float32)
+    by_one = None
+    for pool in pools * 20:
+        y = np.full((70, rows), np.nan, np.float32)
+        kernels.linear(pool, "bf16", weights, rows, 64, x, y, 70, "bf16")
+        by_one = y if by_one is None else by_one
+        assert (y == by_one).all()
+
+
 def test_instruction_sets_agree(pools: tuple[Pool, ...]) -> None:
     rng = np.random.default_rng(3)
     weights = packed(rng.standard_normal((70, 300), np.float32), "f16")

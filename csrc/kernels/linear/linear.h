@@ -66,7 +66,7 @@ void multiply(const Kernels& k, InputKind kind, LinearArgs args);
 
 // Whether threads divide a product of so many tokens as they get on. With fewer each reads an ascending stream of
 // weights, its share, and takes about as long as that does.
-inline bool divided(const Pool& pool, size_t tokens) { return tokens >= 32 && pool.threads() > 1; }
+inline bool divided(const Pool& pool, size_t tokens) { return tokens >= 64 && pool.threads() > 1; }
 
 // Panels [panels.begin, panels.end) of y[tokens][first .. first + rows) = (or +=) x W^T + bias, where rows of y are
 // `stride` floats apart. scratch: kLinearScratch floats.
