@@ -303,6 +303,10 @@ those of no more than 8 bits, 8-bit numbers four by four, or bf16 numbers two by
 def product_kind(fmt: StoredFormat, tokens: int, activations: Precision = "int16") -> InputKind:
     """What products of `tokens` rows with weights in `fmt` multiply, with the instruction set in use."""
 
+def times_taken(pool: Pool, jobs: Sequence[int], least: int, most: int) -> list[int]:
+    """How often each item of each job is taken when threads divide jobs of so many items one after the other, without
+    waiting between them: once. Items of all jobs are side by side."""
+
 def peak_products(kind: InputKind) -> int:
     """Products of numbers that a thread does in a round of `time_peak`; 0 where the instruction set has no such
     units."""

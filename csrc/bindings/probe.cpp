@@ -137,9 +137,19 @@ std::vector<double> time_peak_checked(Pool& pool, const std::string& kind, long 
   return time_peak(pool, which, n, times);
 }
 
+std::vector<unsigned> times_taken_checked(Pool& pool, const std::vector<long long>& jobs, long long least,
+                                          long long most) {
+  std::vector<size_t> counts;
+  for (const long long items : jobs) counts.push_back(count_of("items", items, 0));
+  const size_t fewest = count_of("least", least), largest = count_of("most", most);
+  const py::gil_scoped_release release;
+  return times_taken(pool, counts, fewest, largest);
+}
+
 }  // namespace
 
 void register_probe(py::module_& module) {
+  module.def("times_taken", &times_taken_checked, py::arg("pool"), py::arg("jobs"), py::arg("least"), py::arg("most"));
   module.def("product_kind", &product_kind, py::arg("fmt"), py::arg("tokens"), py::arg("activations") = "int16");
   module.def("peak_products", [](const std::string& kind) { return peak_products(kind_of(kind)); }, py::arg("kind"));
   module.def("time_peak", &time_peak_checked, py::arg("pool"), py::arg("kind"), py::arg("rounds"), py::arg("repeats"));

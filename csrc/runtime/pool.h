@@ -35,7 +35,8 @@ class Pool {
   void barrier();
 
   // Inside run: part(range) for `items` that threads divide as they get on, at least `least` and at most `most` of them
-  // at once, until all are taken; others may not have finished then. Every thread calls it.
+  // at once, until all are taken; others may not have finished then. Every thread calls it. More than kMostShared are
+  // dealt evenly, a share at once.
   template <class Part>
   void divide(size_t thread, size_t items, size_t least, size_t most, const Part& part) {
     if (items > kMostShared) return part(share_of(items, thread, threads()));

@@ -28,15 +28,14 @@ Range LinearOperation::hidden_read(size_t hidden) const {
 Range LinearOperation::hidden_left(size_t hidden) const { return adds ? hidden_read(hidden) : Range{0, hidden}; }
 
 void LinearOperation::run(StagePass& pass) const {
-  const bool divided = helm::divided(pass.pool(), pass.rows());
+  const bool shared = divided(pass.pool(), pass.rows());
   const void* x = pass.input(*matrix, reads[0], pass.rows());
   if (factor != 1 && adds) {
     scale(pass, 1 / factor);
-    if (divided) pass.barrier();
+    if (shared) pass.barrier();
   }
   linear_rows(pass.k(), pass.pool(), pass.thread(), *matrix, x, leaves[0].at, leaves[0].width, pass.rows(), adds);
-  if (divided && (factor != 1 || activation))
-    pass.barrier();  // others have computed rows of this share, or of a gate's
+  if (shared && (factor != 1 || activation)) pass.barrier();  // others have computed rows of this share, or of a gate's
   if (factor != 1) scale(pass, factor);
   if (activation) activate(pass);
   shares ? pass.done_by_all() : pass.done();
@@ -51,7 +50,7 @@ void LinearOperation::scale(StagePass& pass, float by) const {
   }
 }
 
-// Of the same.
+// Of rows of that share.
 void LinearOperation::activate(StagePass& pass) const {
   const Range own = pass.rows_of_matrix(*matrix);
   const float* gate = reads.size() > 1 ? reads[1].at : nullptr;

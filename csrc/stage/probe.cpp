@@ -86,6 +86,23 @@ const Peak& peak_of(const Kernels& k, InputKind kind) {
 
 }  // namespace
 
+std::vector<unsigned> times_taken(Pool& pool, const std::vector<size_t>& jobs, size_t least, size_t most) {
+  size_t all = 0;
+  for (const size_t items : jobs) all += items;
+  std::vector<std::atomic<unsigned>> times(all);
+  auto work = [&](size_t thread) {
+    size_t first = 0;
+    for (const size_t items : jobs) {
+      pool.divide(thread, items, least, most, [&](const Range& taken) {
+        for (size_t item = taken.begin; item < taken.end; ++item) ++times[first + item];
+      });
+      first += items;
+    }
+  };
+  pool.run(work);
+  return {times.begin(), times.end()};
+}
+
 size_t peak_products(InputKind kind) { return peak_of(kernels(), kind).products; }
 
 std::vector<double> time_peak(Pool& pool, InputKind kind, size_t rounds, size_t repeats) {

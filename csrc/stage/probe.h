@@ -28,6 +28,10 @@ std::vector<double> time_weighted(Pool& pool, const Attention& shape, const std:
 // each shared by all threads. bytes and piece are multiples of 64.
 std::vector<double> time_read(Pool& pool, const char* data, size_t bytes, size_t repeats, size_t piece);
 
+// How often each item of each job is taken when threads divide jobs one after the other, without waiting between them
+// (Pool::divide): once, all jobs side by side.
+std::vector<unsigned> times_taken(Pool& pool, const std::vector<size_t>& jobs, size_t least, size_t most);
+
 // Products of numbers that a thread does in a round of time_peak; 0 where the instruction set has no such units.
 size_t peak_products(InputKind kind);
 

@@ -108,18 +108,30 @@ def test_linear_leaves_what_follows_alone(base_isa: str, pools: tuple[Pool, ...]
         assert (y[tokens * 5 :] == -1).all()
 
 
-@pytest.mark.parametrize("rows", [16, 80, 1000])
-def test_threads_that_divide_a_product_compute_what_one_does(isa: str, rows: int, pools: tuple[Pool, ...]) -> None:
-    """Three threads on two processors never get on alike."""
+@pytest.mark.parametrize(
+    ("rows", "columns", "tokens"), [(16, 64, 70), (80, 64, 70), (1000, 64, 70), (72, 1100, 170), (120, 1024, 170)]
+)
+def test_threads_that_divide_a_product_compute_what_one_does(
+    isa: str, rows: int, columns: int, tokens: int, pools: tuple[Pool, ...]
+) -> None:
+    """Three threads on two processors never get on alike: who computes a panel, with which other, changes no bit."""
     rng = np.random.default_rng(rows)
-    weights = packed(rng.standard_normal((rows, 64), np.float32), "bf16")
-    x = rng.standard_normal((70, 64), np.float32)
+    weights = packed(rng.standard_normal((rows, columns), np.float32), "bf16")
+    x = rng.standard_normal((tokens, columns), np.float32)
     by_one = None
-    for pool in pools * 20:
-        y = np.full((70, rows), np.nan, np.float32)
-        kernels.linear(pool, "bf16", weights, rows, 64, x, y, 70, "bf16")
+    for pool in pools * (20 if columns < 100 else 3):
+        y = np.full((tokens, rows), np.nan, np.float32)
+        kernels.linear(pool, "bf16", weights, rows, columns, x, y, tokens, "bf16")
         by_one = y if by_one is None else by_one
         assert (y == by_one).all()
+
+
+def test_threads_take_every_item_of_a_job_once(pools: tuple[Pool, ...]) -> None:
+    """Also where there are fewer items than threads, or none, and where one thread is jobs ahead of another."""
+    jobs = [0, 1, 2, 7, 1, 64, 0, 1000, 3, 2**20] + [5, 0, 1] * 3000
+    for pool in pools:
+        for least, most in ((1, 1), (2, 2**20), (8, 16)):
+            assert set(kernels.times_taken(pool, jobs, least, most)) == {1}
 
 
 def test_instruction_sets_agree(pools: tuple[Pool, ...]) -> None:

@@ -1,8 +1,8 @@
 // Products of many tokens, both factors bf16, for the instruction set whose Simd was included before.
 //
 // Activations are rounded to bf16 (Kernels::pack_pairs). Lanes of 32 bits hold two neighbouring columns of a row, as
-// BF16 units multiply them: a tile is a few panels whose columns have been put in pairs, reused by all tokens from L1.
-// Products are exact in f32; an odd last column is paired with zeros.
+// BF16 units multiply them: a tile is a few panels whose columns have been put in pairs, reused by all tokens from L1
+// or L2. Products are exact in f32; an odd last column is paired with zeros.
 #pragma once
 #include "kernels/linear/pair_columns_impl.h"
 #include "kernels/linear/peak_impl.h"
@@ -13,11 +13,12 @@ namespace {
 
 constexpr size_t kPairRows = Simd::product_panels * kPanel;  // of a tile, which meets product_block tokens at a time
 constexpr size_t kPairDepth = 256;                           // columns of a tile, which stays in L1
-// With more tokens a tile has all columns whose activations are read together, if registers have sixteen lanes: a line
-// of it meets 12 tokens, which leaves time to stream it from L2, and sums never wait. For fewer it costs more to make
-// than it brings: on a Zen 4 0.86 of the speed with 32 tokens, 1.00 with 128, 1.02 with 256.
-constexpr size_t kDeepTokens = 159;
-constexpr size_t kDeepPairs = Simd::lanes == 16 ? kReach : kPairDepth;
+// The most tokens that have such tiles. With more a tile has all columns whose activations are read together, if
+// registers have sixteen lanes: a line of it meets 12 tokens, which leaves time to stream it from L2, and sums never
+// wait. For fewer it costs more to make than it brings: on a Zen 4 0.86 of the speed with 32 tokens, 1.00 with
+// 128, 1.02 with 256.
+constexpr size_t kShallowTokens = 159;
+constexpr size_t kDeepColumns = Simd::lanes == 16 ? kReach : kPairDepth;
 
 // P panels of a tile times T tokens over `count` pairs of columns.
 template <int P, int T>
@@ -86,12 +87,12 @@ struct PairProduct {
     run(tile, pairs_of(depth), x, sums);
   }
 };
-static_assert(kDeepPairs / 2 * kPairRows <= kTileFloats, "a tile is in the scratch");
+static_assert(kDeepColumns / 2 * kPairRows <= kTileFloats, "a tile is in the scratch");
 
 void linear_pairs(const LinearArgs& a) {
   with_paired_format(a.format, [&](auto format) {
-    a.tokens > kDeepTokens ? multiply_all<PairProduct<format.value, kDeepPairs>>(a)
-                           : multiply_all<PairProduct<format.value, kPairDepth>>(a);
+    a.tokens > kShallowTokens ? multiply_all<PairProduct<format.value, kDeepColumns>>(a)
+                              : multiply_all<PairProduct<format.value, kPairDepth>>(a);
   });
 }
 

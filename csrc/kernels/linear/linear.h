@@ -64,7 +64,7 @@ const void* pack_rows(const Kernels& k, InputKind kind, const float* x, size_t s
 // The kernel that multiplies inputs of a kind.
 void multiply(const Kernels& k, InputKind kind, LinearArgs args);
 
-// Whether threads divide a product of so many tokens as they get on. With fewer each reads an ascending stream of
+// Whether threads divide `linear_rows` of so many tokens as they get on. With fewer each reads an ascending stream of
 // weights, its share, and takes about as long as that does.
 inline bool divided(const Pool& pool, size_t tokens) { return tokens >= 64 && pool.threads() > 1; }
 
@@ -73,12 +73,12 @@ inline bool divided(const Pool& pool, size_t tokens) { return tokens >= 64 && po
 void linear_panels(const Kernels& k, const Matrix& m, Range panels, const void* x, float* y, size_t stride,
                    size_t tokens, bool accumulate, float* scratch);
 
-// The rows that panels have.
+// The rows of a matrix that are in some of its panels.
 inline Range rows_of(const Matrix& m, Range panels) {
   return {panels.begin * kPanel, panels.end * kPanel < m.rows ? panels.end * kPanel : m.rows};
 }
 
-// The panels that are a thread's share.
+// The same of the panels that are a thread's share: nobody else computes them, however many tokens there are.
 void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const void* x, float* y,
                   size_t stride, size_t tokens, bool accumulate, float* scratch);
 

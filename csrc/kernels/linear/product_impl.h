@@ -1,10 +1,11 @@
 // The loops of a product of many tokens, whatever its activations are, for the instruction set whose Simd was included
 // before.
 //
-// Of a few panels, some columns at a time are brought into a tile that stays in L1 while a chunk of tokens passes. Sums
-// over a reach of columns lie beside the tile and are added to y once, by each block of tokens when it is done, so that
-// the next one is multiplied while memory takes them. Rows of y are often powers of two apart and share few sets of a
-// cache: reading them for every tile took a third of the speed at 1024 tokens.
+// Of a few panels, some columns at a time are brought into a tile that stays in L1 or L2 while a chunk of tokens
+// passes. Sums over a reach of columns lie beside the tile and are added to y once, by each block of tokens when it is
+// done, so that the next one is multiplied while memory takes them. Where one tile has all columns of the first reach,
+// and nothing is added to, they go to y at once: the same numbers. Rows of y are often powers of two apart and share
+// few sets of a cache: reading them for every tile took a third of the speed at 1024 tokens.
 #pragma once
 #include "kernels/linear/codes_impl.h"
 
@@ -23,7 +24,7 @@ struct Piece {
   Block chunk;           // of blocks of tokens
 };
 
-// Where sums of a block's tokens with a tile go, a token's `step` after the other's, and whether to what is there.
+// Where sums of a block's tokens with a tile go, a token's `step` after the other's, and whether they are added there.
 struct Sums {
   float* at;
   size_t step;
@@ -53,7 +54,7 @@ inline float* y_at(const LinearArgs& a, const Piece& p, const Block& tokens) {
   return a.y + tokens.begin * a.stride + p.panel * kPanel;
 }
 
-// Asks for those lines of y: put there all together, sums would wait for each other.
+// Asks for the lines that `put_sums` writes: all together, sums would wait for each other.
 inline void ask_for_y(const LinearArgs& a, const Piece& p, const Block& tokens) {
   float* y = y_at(a, p, tokens);
   for (size_t t = tokens.begin; t < tokens.end; ++t, y += a.stride)
@@ -72,15 +73,17 @@ LinesAhead ahead_of(const LinearArgs& a, const Piece& p, size_t k, size_t depth,
 // A Product has a format; block, panels and depth: tokens of a block, panels and columns of a tile;
 // make(a, panel, panels, k, depth): the tile of columns [k, k + depth), perhaps in a.scratch;
 // input(a, block, k): a block's activations from column k on;
-// multiply(a, tile, panels, depth, x, tokens, sums, ahead): may ask for what is ahead once a run, else all is asked for
-// when it is done.
+// multiply(a, tile, panels, depth, x, tokens, sums, ahead): 16 panels sums of each token, and nothing beyond them; may
+// ask for what is ahead once a run, else all is asked for when it is done. Panels are 1 or Product::panels.
 template <class Product>
 void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
   constexpr size_t width = Product::panels * kPanel;
   static_assert(width * kChunk <= kSumFloats, "sums are beside a tile");
+  static_assert(Product::panels <= 2, "a piece has one panel, or all that a tile has");
   float* sums = a.scratch + kTileFloats;
   const size_t first = block_at(blocks, p.chunk.begin).begin;
-  const bool at_once = Product::depth >= p.end - p.begin && (p.panel + p.panels) * kPanel <= a.rows;
+  const bool adds = a.accumulate || p.begin > 0, whole = (p.panel + p.panels) * kPanel <= a.rows;
+  const bool at_once = !adds && whole && Product::depth >= p.end - p.begin;
   for (size_t k = p.begin; k < p.end; k += Product::depth) {
     const bool last = k + Product::depth >= p.end;
     const size_t depth = smaller(Product::depth, p.end - k);
@@ -88,7 +91,7 @@ void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
     for (size_t b = p.chunk.begin; b < p.chunk.end; ++b) {
       const Block block = block_at(blocks, b);
       LinesAhead ahead = ahead_of<Product>(a, p, k, depth, b - p.chunk.begin, p.chunk.end - p.chunk.begin);
-      const Sums sum = at_once ? Sums{y_at(a, p, block), a.stride, a.accumulate || p.begin > 0}
+      const Sums sum = at_once ? Sums{y_at(a, p, block), a.stride, false}
                                : Sums{sums + (block.begin - first) * width, width, k > p.begin};
       if (last && !at_once) ask_for_y(a, p, block);
       Product::multiply(a, tile, p.panels, depth, Product::input(a, block, k), block.end - block.begin, sum, ahead);
