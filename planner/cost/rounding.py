@@ -19,7 +19,7 @@ _BYTE_UNITS = ("amx", "amx_bf16", "avx512bf16", "avx512_bf16", "avx512vnni", "av
                "neondot", "neoni8mm", "neonbf16")  # fmt: skip
 """Names of units that multiply numbers of 8 bits into sums of 32."""
 
-_WORTH_A_LOSS = 1.5
+_WORTH_A_LOSS = 1.15
 """The least factor by which products of quantised weights must be faster in bf16 than in int16 for `auto` to take it:
 it loses an eighth of what a format of eight bits itself costs, and int16 nothing that shows."""
 
@@ -29,7 +29,7 @@ it: its loss does not show, and two measurements of one speed rarely differ by s
 
 _WORTH_LITTLE_LOSS = 1.2
 """The least factor by which products of weights of fewer than five bits must be faster with activations in int8 than in
-int16 for `auto` to take int8: rounding them so loses a hundredth of what the weights' format itself costs."""
+what others meet for `auto` to take int8: rounding them so loses a hundredth of what the weights' format itself costs."""
 
 
 def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
@@ -39,8 +39,8 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     `auto`: weights in bf16 meet bf16 where units multiply these, as every framework computes such models, and f32 was
     not measured to be faster (Intel's AVX-512 units multiply half as many bf16 as f32); quantised weights meet int16,
     whose loss is nothing beside what their own format costs, and bf16 where units were measured to be `_WORTH_A_LOSS`
-    times as fast with it; else those of fewer than five bits meet int8, as in other engines, where units of bytes were
-    measured to be `_WORTH_LITTLE_LOSS` times as fast with it; attention of prompts is in bf16 where units multiply
+    times as fast with it; those of fewer than five bits meet int8, as in other engines, where units of bytes were
+    measured to be `_WORTH_LITTLE_LOSS` times as fast with it as with that; attention of prompts is in bf16 where units multiply
     these and f32 was not measured to be faster, else in int16 where that was measured to be `_WORTH_NO_LOSS` times as
     fast as f32. A precision that does not apply to weights of a kind, or to attention, leaves those as `auto` has them.
     One machine gives one."""
@@ -75,7 +75,7 @@ def rounding_of(device: Device, wanted: Wanted) -> Rounding:
     attention = _attention(device, units)
     gains = [_gain(device, "linear", fmt, "int16") for fmt in _formats_of_codes(device, "bf16")]
     codes: Precision = "bf16" if units and gains and min(gains) >= _WORTH_A_LOSS else "int16"
-    small: Precision | None = "int8" if codes == "int16" and _int8_pays(device) else None
+    small: Precision | None = "int8" if _int8_pays(device, codes) else None
     if wanted == "f32":
         floats, attention, codes = "f32", "f32", "f32"
     elif wanted == "bf16":
@@ -93,11 +93,11 @@ def _attention(device: Device, units: bool) -> AttentionPrecision:
     return "int16" if _gain(device, "attention", "*", "f32", "int16") >= _WORTH_NO_LOSS else "f32"
 
 
-def _int8_pays(device: Device) -> bool:
+def _int8_pays(device: Device, other: Precision) -> bool:
     """Return whether the device has units for int8, and products of weights of fewer than five bits were measured to be
-    `_WORTH_LITTLE_LOSS` times as fast with activations in int8 as in int16."""
+    `_WORTH_LITTLE_LOSS` times as fast with activations in int8 as in `other`."""
     formats = [fmt for fmt in _formats_of_codes(device, "int8") if is_small(fmt)]
-    gains = [_gain(device, "linear", fmt, "int16", "int8") for fmt in formats]
+    gains = [_gain(device, "linear", fmt, other, "int8") for fmt in formats]
     return any(name in _BYTE_UNITS for name in device.isa) and bool(gains) and min(gains) >= _WORTH_LITTLE_LOSS
 
 

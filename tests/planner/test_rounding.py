@@ -66,8 +66,9 @@ def test_auto_takes_units_that_pay(f32: float, bf16: float, chosen: Precision) -
     ("isa", "shares", "chosen"),
     [
         ("amx", {"q8_0": (0.2, 0.4)}, "bf16"),
-        ("amx", {"q8_0": (0.2, 0.4), "q4_0": (0.3, 0.4)}, "int16"),
-        ("amx", {"q8_0": (0.2, 0.25)}, "int16"),
+        ("avx512bf16", {"q8_0": (0.5, 0.6), "q4_0": (0.5, 0.59)}, "bf16"),
+        ("amx", {"q8_0": (0.2, 0.4), "q4_0": (0.3, 0.33)}, "int16"),
+        ("amx", {"q8_0": (0.2, 0.22)}, "int16"),
         ("avx2", {"q8_0": (0.2, 0.4)}, "int16"),
     ],
 )
@@ -85,18 +86,19 @@ def test_auto_rounds_codes_to_bf16_where_units_are_worth_the_loss(
 
 
 @pytest.mark.parametrize(
-    ("isa", "shares", "chosen"),
+    ("isa", "shares", "chosen", "others"),
     [
-        ("avx512bf16", {"q8_0": (0.5, 0.5, 0.6), "q4_0": (0.5, 0.55, 0.8), "mxfp4": (0.5, 0.5, 0.7)}, "int8"),
-        ("avxvnni", {"q4_0": (0.5, 0.3, 0.8)}, "int8"),
-        ("avx512bf16", {"q4_0": (0.5, 0.5, 0.8), "mxfp4": (0.5, 0.5, 0.55)}, "int16"),
-        ("avx512bf16", {"q8_0": (0.5, 0.5, 0.9)}, "int16"),
-        ("avx2", {"q4_0": (0.5, 0.3, 0.8)}, "int16"),
-        ("amx", {"q4_0": (0.3, 0.6, 0.7)}, "bf16"),
+        ("avx512bf16", {"q8_0": (0.5, 0.5, 0.6), "q4_0": (0.5, 0.55, 0.8), "mxfp4": (0.5, 0.5, 0.7)}, "int8", "int16"),
+        ("avx512bf16", {"q8_0": (0.5, 0.6, 0.8), "q4_0": (0.5, 0.6, 0.8), "mxfp4": (0.5, 0.6, 0.8)}, "int8", "bf16"),
+        ("avxvnni", {"q4_0": (0.5, 0.3, 0.8)}, "int8", "int16"),
+        ("avx512bf16", {"q4_0": (0.5, 0.5, 0.8), "mxfp4": (0.5, 0.5, 0.55)}, "int16", "int16"),
+        ("avx512bf16", {"q8_0": (0.5, 0.5, 0.9)}, "int16", "int16"),
+        ("avx2", {"q4_0": (0.5, 0.3, 0.8)}, "int16", "int16"),
+        ("amx", {"q4_0": (0.3, 0.6, 0.7)}, "bf16", "bf16"),
     ],
 )
 def test_auto_rounds_activations_to_int8_where_weights_have_fewer_than_five_bits(
-    isa: str, shares: dict[StoredFormat, tuple[float, float, float]], chosen: Precision
+    isa: str, shares: dict[StoredFormat, tuple[float, float, float]], chosen: Precision, others: Precision
 ) -> None:
     """The default rounds activations to int8 where units for int8 were measured to pay in all formats of fewer than
     five bits, unless bf16 pays more; other formats and experts keep their precision."""
@@ -109,7 +111,7 @@ def test_auto_rounds_activations_to_int8_where_weights_have_fewer_than_five_bits
     few: tuple[StoredFormat, ...] = ("q4_0", "q4_k", "q4", "mxfp4")
     assert {default.of(fmt) for fmt in few} == {chosen}
     assert {default.of_experts(fmt) for fmt in few} == {default.of("q8_0")} == {default.of("q6_k")} == {default.codes}
-    assert default.codes == ("bf16" if chosen == "bf16" else "int16")
+    assert default.codes == others
     for wanted in PRECISIONS:
         assert rounding_of(processor(isa, tuple(curves)), wanted).of("q4_0") == wanted
 
