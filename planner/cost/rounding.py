@@ -29,7 +29,7 @@ it: its loss does not show, and two measurements of one speed rarely differ by s
 
 _WORTH_LITTLE_LOSS = 1.2
 """The least factor by which products of weights of fewer than five bits must be faster with activations in int8 than in
-what others meet for `auto` to take int8: rounding them so loses a hundredth of what the weights' format itself costs."""
+what other quantised weights meet for `auto` to take int8: it loses a hundredth of what their format itself costs."""
 
 
 def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
@@ -40,10 +40,10 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     not measured to be faster (Intel's AVX-512 units multiply half as many bf16 as f32); quantised weights meet int16,
     whose loss is nothing beside what their own format costs, and bf16 where units were measured to be `_WORTH_A_LOSS`
     times as fast with it; those of fewer than five bits meet int8, as in other engines, where units of bytes were
-    measured to be `_WORTH_LITTLE_LOSS` times as fast with it as with that; attention of prompts is in bf16 where units multiply
-    these and f32 was not measured to be faster, else in int16 where that was measured to be `_WORTH_NO_LOSS` times as
-    fast as f32. A precision that does not apply to weights of a kind, or to attention, leaves those as `auto` has them.
-    One machine gives one."""
+    measured to be `_WORTH_LITTLE_LOSS` times as fast with it as with that; attention of prompts is in bf16 where units
+    multiply these and f32 was not measured to be faster, else in int16 where that was measured to be `_WORTH_NO_LOSS`
+    times as fast as f32. A precision that does not apply to weights of a kind, or to attention, leaves those as `auto`
+    has them. One machine gives one."""
     return _rounded(Same(hardware), wanted)
 
 
