@@ -27,7 +27,7 @@ class Shares {
  public:
   explicit Shares(size_t threads) : shares_(threads) {}
 
-  // A job of `items`, for one of the threads.
+  // The thread begins its next job.
   void begin(size_t thread) { ++shares_[thread].job; }
   // What the thread does next: half of what a share has left, in whole multiples of `least`, but at least `least`
   // items, if there are as many, and at most `most`. Empty when all is taken.

@@ -78,12 +78,12 @@ inline Range rows_of(const Matrix& m, Range panels) {
   return {panels.begin * kPanel, panels.end * kPanel < m.rows ? panels.end * kPanel : m.rows};
 }
 
-// The same of the panels that are a thread's share: nobody else computes them, however many tokens there are.
+// `linear_panels` of a thread's share of the panels: nobody else computes them, however many tokens there are.
 void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const void* x, float* y,
                   size_t stride, size_t tokens, bool accumulate, float* scratch);
 
-// All rows of it, if every thread of the pool calls this: where the product is `divided` a thread may compute rows of
-// another's share, and a barrier must follow before they are read.
+// `linear_panels` of all panels, if every thread of the pool calls this: where the product is `divided` a thread may
+// compute rows of another's share, and a barrier must follow before they are read.
 void linear_rows(const Kernels& k, Pool& pool, size_t thread, const Matrix& m, const void* x, float* y, size_t stride,
                  size_t tokens, bool accumulate);
 
