@@ -16,7 +16,8 @@ const LinearOperation* product_of(const Operation& op) {
   return linear != nullptr && !linear->adds ? linear : nullptr;
 }
 
-// Whether each thread reads of a gate only what it has computed itself: both are the same part.
+// Whether both are the same part, so that each thread reads of a gate only its own share. Where products are `divided`,
+// the second one waits for others' rows of it before its activation.
 bool alike(const LinearOperation& gate, const LinearOperation& up) {
   return up.reads.size() > 1 && up.reads[1].name == gate.leaves[0].name && gate.matrix && up.matrix &&
          up.matrix->first == gate.matrix->first && up.matrix->rows == gate.matrix->rows;

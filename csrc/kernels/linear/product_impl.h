@@ -41,17 +41,19 @@ HELM_INLINE void put_row(const float* sums, size_t rows, float* y, bool accumula
   for (; r < rows; ++r) y[r] = accumulate ? y[r] + sums[r] : sums[r];
 }
 
-// Rows [16 panel, ...) of some tokens to y.
-template <size_t width>
-void put_sums(const LinearArgs& a, const Piece& p, const Block& tokens, const float* sums) {
-  const size_t first = p.panel * kPanel, rows = smaller(p.panels * kPanel, a.rows - first);
-  for (size_t t = tokens.begin; t < tokens.end; ++t, sums += width)
-    put_row(sums, rows, a.y + t * a.stride + first, a.accumulate || p.begin > 0);
-}
-
-// Where the sums of a piece's panels with some tokens are in y.
+// Where the sums of a piece's panels with some tokens are in y, and whether others are there that they are added to.
 inline float* y_at(const LinearArgs& a, const Piece& p, const Block& tokens) {
   return a.y + tokens.begin * a.stride + p.panel * kPanel;
+}
+inline bool adds_to_y(const LinearArgs& a, const Piece& p) { return a.accumulate || p.begin > 0; }
+
+// Sums of a piece's panels with some tokens to y.
+template <size_t width>
+void put_sums(const LinearArgs& a, const Piece& p, const Block& tokens, const float* sums) {
+  const size_t rows = smaller(p.panels * kPanel, a.rows - p.panel * kPanel);
+  float* y = y_at(a, p, tokens);
+  for (size_t t = tokens.begin; t < tokens.end; ++t, sums += width, y += a.stride)
+    put_row(sums, rows, y, adds_to_y(a, p));
 }
 
 // Asks for the lines that `put_sums` writes: all together, sums would wait for each other.
@@ -82,8 +84,8 @@ void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
   static_assert(Product::panels <= 2, "a piece has one panel, or all that a tile has");
   float* sums = a.scratch + kTileFloats;
   const size_t first = block_at(blocks, p.chunk.begin).begin;
-  const bool adds = a.accumulate || p.begin > 0, whole = (p.panel + p.panels) * kPanel <= a.rows;
-  const bool at_once = !adds && whole && Product::depth >= p.end - p.begin;
+  const bool whole = (p.panel + p.panels) * kPanel <= a.rows;
+  const bool at_once = whole && !adds_to_y(a, p) && Product::depth >= p.end - p.begin;
   for (size_t k = p.begin; k < p.end; k += Product::depth) {
     const bool last = k + Product::depth >= p.end;
     const size_t depth = smaller(Product::depth, p.end - k);
