@@ -1,6 +1,8 @@
 """Tensor parallelism: equal accelerators have equal parts of every layer and add up what each made, twice a layer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from helmsman.lowering.graph import Task
@@ -14,6 +16,7 @@ from helmsman.planner.serving.stages import Stages
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.block import Block, Mixer, Network
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
+from helmsman.schemas.blocks.recurrent import DeltaRule, StateSpace
 from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import size_of
@@ -59,32 +62,63 @@ def part_of(model: Model, parts: int) -> Model:
     states are whole.
 
     Raises UsageError where they cannot be divided evenly."""
-    check_divides(model, parts)
+    whole = held_by(model, parts)
     vocab = -(-model.vocab // parts)
     if model.is_dense:
-        shape = model.dense
+        shape = whole.dense
         shares = {name: getattr(shape, name) // parts for name in ("heads", "kv_heads", "ffn")}
-        return reshaped(model, **shares, vocab=vocab)
-    layouts = tuple(_part_of_block(block, parts) for block in model.layouts)
-    return model.model_copy(update={"layouts": layouts, "vocab": vocab})
+        return reshaped(whole, **shares, vocab=vocab)
+    layouts = tuple(_changed(block, partial(_part_of_op, parts=parts)) for block in whole.layouts)
+    return whole.model_copy(update={"layouts": layouts, "vocab": vocab})
 
 
-def check_divides(model: Model, parts: int, field: str = _FIELD) -> None:
-    """Raise UsageError where heads, networks or experts of a model cannot be divided evenly."""
-    for layout in model.layouts:
+def held_by(model: Model, parts: int, field: str = _FIELD) -> Model:
+    """Return a model as its parts hold it together: of key and value heads, and of groups of state spaces, that are
+    fewer than the parts, each part has a copy of one.
+
+    Raises UsageError where heads, networks or experts cannot be divided evenly."""
+    if model.is_dense:
+        shape = model.dense
+        kv_heads = _held(shape.kv_heads, parts, shape.heads)
+        held = model if kv_heads == shape.kv_heads else reshaped(model, kv_heads=kv_heads)
+    else:
+        layouts = tuple(_changed(block, partial(_held_op, parts=parts)) for block in model.layouts)
+        held = model.model_copy(update={"layouts": layouts})
+    for layout in held.layouts:
         for body in layout.bodies:
             for name, count in _divided_counts(body.op).items():
                 if count % parts:
                     remedy = f"use a divisor of {model.name}'s {count} {name}"
                     raise UsageError(f"{name} cannot be divided evenly", field=field, value=parts, remedy=remedy)
+    return held
+
+
+def _held(count: int, parts: int, heads: int) -> int:
+    """Return how many of `count`, shared by `heads`, are held in parts of which each has its share of the heads."""
+    copied = parts > count and parts % count == 0 and heads % parts == 0
+    return parts if copied else count
+
+
+def _held_op(op: Mixer | Network, parts: int) -> Mixer | Network:
+    match op:
+        case Attention():
+            return op.model_copy(update={"kv_heads": _held(op.kv_heads, parts, op.heads)})
+        case StateSpace():
+            return op.model_copy(update={"groups": _held(op.groups, parts, op.heads)})
+        case _:
+            return op
 
 
 def _divided_counts(op: Mixer | Network) -> dict[str, int]:
-    """Return by name what parts have an equal share of; of mixers that keep states, and of latent vectors, which all
-    parts would need whole, none is known here: a count that nothing divides."""
+    """Return by name what parts have an equal share of; other mixers, which all parts would need whole, have a count that
+    nothing divides."""
     match op:
         case Attention():
             return {"heads": op.heads, "kv_heads": op.kv_heads}
+        case DeltaRule():
+            return {"key heads of delta rules": op.key_heads, "value heads of delta rules": op.value_heads}
+        case StateSpace():
+            return {"heads of state spaces": op.heads, "groups of state spaces": op.groups}
         case FeedForward():
             return {"ffn": op.width}
         case Experts():
@@ -96,12 +130,10 @@ def _divided_counts(op: Mixer | Network) -> dict[str, int]:
             return {f"layers of {op.kind}": 1}
 
 
-def _part_of_block(block: Block, parts: int) -> Block:
+def _changed(block: Block, change: Callable[[Mixer | Network], Mixer | Network]) -> Block:
     residuals = tuple(
         residual.model_copy(
-            update={
-                "bodies": tuple(body.model_copy(update={"op": _part_of_op(body.op, parts)}) for body in residual.bodies)
-            }
+            update={"bodies": tuple(body.model_copy(update={"op": change(body.op)}) for body in residual.bodies)}
         )
         for residual in block.residuals
     )
@@ -114,6 +146,10 @@ def _part_of_op(op: Mixer | Network, parts: int) -> Mixer | Network:
             return op.model_copy(update={"heads": op.heads // parts, "kv_heads": op.kv_heads // parts})
         case LatentAttention():
             return op.model_copy(update={"heads": op.heads // parts})
+        case DeltaRule():
+            return op.model_copy(update={"key_heads": op.key_heads // parts, "value_heads": op.value_heads // parts})
+        case StateSpace():
+            return op.model_copy(update={"heads": op.heads // parts, "groups": op.groups // parts})
         case FeedForward():
             return op.model_copy(update={"width": op.width // parts})
         case Experts():

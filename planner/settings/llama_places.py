@@ -64,7 +64,7 @@ class LlamaPlaces:
     @cached_property
     def overrides(self) -> tuple[str, ...]:
         """Return patterns with buffers for all other tensors that are elsewhere, in llama.cpp's names."""
-        return () if self._unnamed else tuple(self._patterns(self._by_pattern))
+        return tuple(self._patterns(self._by_pattern)) if self._by_pattern and not self._unnamed else ()
 
     @cached_property
     def _by_pattern(self) -> list[Tensor]:

@@ -134,7 +134,8 @@ def _residence(frame: Frame, kept: frozenset[int]) -> list[Residence]:
     last = tables + model.layers
     head = ends(0 if model.head.tied else last + 1, "head*")
     first = [ends(place, table.name) for place, table in enumerate(embedding_tensors(model))]
-    return [*first, *blocks, ends(last, "final_norm*"), head]
+    output = [ends(last, tensor.name) for tensor in output_tensors(model)[:-1] if not tensor.name.startswith("head")]
+    return [*first, *blocks, *output, head]
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class KTransformers:
 
     def _joined(self, frame: Frame) -> Frame:
         """Return the question on a machine whose accelerators are one where they divide every layer."""
-        return replace(frame, roles=joined(frame.roles, frame.model, self.cards))
+        return joined(frame, self.cards)
 
     def _streams(self, frame: Frame) -> bool:
         work = frame.workload

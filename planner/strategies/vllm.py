@@ -150,7 +150,7 @@ class Vllm:
         """The question on a machine whose accelerators' memories have the share that vLLM uses; those that divide the
         layers are one."""
         mine = limited(frame.roles, frame.model if self.keeps else None, self.utilization, self.graphs)
-        return replace(frame, roles=joined(mine, frame.model, self.cards))
+        return joined(replace(frame, roles=mine), self.cards)
 
 
 def _offloaded(frame: Frame, limit: int) -> Iterator[Residence]:

@@ -74,6 +74,27 @@ def test_an_engine_is_named_by_itself(capsys):
     assert code == 0 and plan["strategy"]["name"] == "llama-cpp"
     assert plan["strategy"]["options"]["build_era"] == "2025"
     assert run(capsys, "--engine", "vllm", "--format", "q4_k")[1]["strategy"]["name"] == "vllm"
+    best = run(capsys, "--strategy", "best", "--engine", "llama.cpp", "--build-era", "2025", "--format", "q4_k")
+    assert best == (0, plan)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("Qwen3-8B", "2x RTX 4090", "vllm", "--tensor-parallel-size", "2"),
+        ("Qwen3.5-35B-A3B", "4x RTX 4090", "vllm", "--tensor-parallel-size", "4"),
+        ("Qwen3-Next-80B-A3B-Instruct", "4x RTX 4090", "ktransformers", "--tensor-parallel-size", "4"),
+        ("DeepSeek-V4-Flash", "RTX 4090", "accelerate"),
+        ("DeepSeek-V4-Flash", "RTX 4090", "llama-cpp"),
+        ("opt-350m", "RTX 4090", "llama-cpp", "--ngl", "5"),
+    ],
+)
+def test_plans_of_engines_are_told_in_words(capsys, argv):
+    model, gpu, strategy, *options = argv
+    machine = ("--gpu", gpu, "--cpu", "AMD EPYC 7763", "--ram", "2TB")
+    assert main(["--model", model, *machine, "--strategy", strategy, *options]) == 0
+    told = capsys.readouterr().out
+    assert f"plan         {strategy}" in told and "tokens/s" in told
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from helmsman.library import emit, plan
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.serving.engine_reserve import PassLimits, reserved_bytes, usual_passes
 from helmsman.planner.serving.kv_budget import limits_of
+from helmsman.planner.serving.layer_facts import state_bytes
 from helmsman.planner.serving.replica import ReplicaOptions, replica_of
 from helmsman.planner.serving.tensor_parallel import part_of
 from helmsman.scheduler.limits import Limits
@@ -83,5 +84,26 @@ def test_experts_are_divided_too() -> None:
     model = load_model("Qwen3-30B-A3B")
     half = part_of(model, 2)
     assert parameters(half) == pytest.approx(parameters(model) / 2, rel=0.01)
-    with pytest.raises(UsageError, match="kv_heads cannot be divided evenly"):
-        part_of(model, 8)
+    with pytest.raises(UsageError, match="heads cannot be divided evenly"):
+        part_of(model, 3)
+
+
+@pytest.mark.parametrize("name", ["Qwen3.5-35B-A3B", "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"])
+def test_states_are_divided_by_heads(name: str) -> None:
+    model = load_model(name)
+    half = part_of(model, 2)
+    assert parameters(half) == pytest.approx(parameters(model) / 2, rel=0.02)
+    assert 2 * state_bytes(half, 1) == state_bytes(model, 1) > 0
+
+
+def test_cards_that_are_more_than_kv_heads_have_copies_of_them() -> None:
+    model = load_model("Qwen3-30B-A3B")
+    part = part_of(model, 8)
+    assert {part.attention(layer).kv_heads for layer in range(model.layers)} == {1}
+    four, eight = (
+        made(compose(f"{count}x RTX 4090", CPU, 256 * GIB, None), "Qwen3-30B-A3B", tensor_parallel_size=count)
+        for count in (4, 8)
+    )
+    bytes_of = [size.kv for made_plan in (four, eight) for size in made_plan.predicted.memory if size.kv]
+    assert bytes_of[1] == 2 * bytes_of[0]
+    assert eight.model.attention(0).kv_heads == 8 and eight.model.name == four.model.name

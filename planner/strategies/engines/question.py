@@ -96,7 +96,8 @@ class EngineQuestion:
         machine = None if self.placement.hardware is asked else asked
         decision = question.decision(self.engine.name, self.label, self.placement, options, machine=machine)
         used = {rule.device for rule in self.placement.compute}
-        return replace(decision, unused=tuple(name for name in decision.unused if name not in used))
+        here = {device.name for device in self.placement.hardware.devices}  # without cards that are one with another
+        return replace(decision, unused=tuple(name for name in decision.unused if name in here - used))
 
     @cached_property
     def frame(self) -> Frame:

@@ -4,6 +4,7 @@ several equal cards as one, which divide every layer (tensor parallelism).
 Joined cards read and compute as many times as fast. Twice a layer, and at both ends, they add up what each has made; a
 plan has no tasks for that, so it is counted at the norms that follow, as seconds of each and bytes of their inputs."""
 
+from dataclasses import replace
 from functools import lru_cache
 from math import floor
 
@@ -14,7 +15,8 @@ from helmsman.lowering.ops import block_ops
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles, roles
 from helmsman.planner.serving.engine_reserve import cards_of, reserved_bytes, usual_passes
-from helmsman.planner.serving.tensor_parallel import Exchange, check_divides, equal_accelerators
+from helmsman.planner.serving.tensor_parallel import Exchange, equal_accelerators, held_by
+from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.figures import Figure, Source, scaled_figure
@@ -24,6 +26,8 @@ from helmsman.schemas.same import Same
 
 SOURCE = "vllm-memory"
 """The source that plans name for what vLLM may use."""
+
+_FIELD = "tensor_parallel_size"
 
 _EXCHANGED = 2**24
 """Bytes that cards add up, at which the rate of it is taken."""
@@ -76,14 +80,19 @@ def is_joined(device: Device) -> bool:
     return device.kind != "cpu" and cards_of(device.product or "")[0] > 1
 
 
-def joined(roles_of: Roles, model: Model, count: int) -> Roles:
-    """Return the roles on a machine whose first `count` equal cards are one. Raises UsageError where there are fewer,
-    or the model does not divide."""
-    if count == 1 or (roles_of.accelerator is not None and is_joined(roles_of.accelerator)):
-        return roles_of
-    check_divides(model, count, "tensor_parallel_size")
-    cards = equal_accelerators(roles_of, count, "tensor_parallel_size")
-    return roles(_joined(Same(roles_of.hardware), tuple(card.name for card in cards), model))
+def joined(frame: Frame, count: int) -> Frame:
+    """Return a question on a machine whose first `count` equal cards are one, of the model as they hold it together.
+
+    Raises UsageError where there are fewer, or the model does not divide."""
+    card = frame.roles.accelerator
+    if card is not None and is_joined(card):
+        return replace(frame, model=held_by(frame.model, cards_of(card.product or "")[0], _FIELD))
+    if count == 1:
+        return frame
+    model = held_by(frame.model, count, _FIELD)
+    cards = equal_accelerators(frame.roles, count, _FIELD)
+    one = _joined(Same(frame.roles.hardware), tuple(card.name for card in cards), model)
+    return replace(frame, roles=roles(one), model=model)
 
 
 @lru_cache(maxsize=64)

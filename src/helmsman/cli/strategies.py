@@ -40,7 +40,7 @@ def strategy_named(arguments: Sequence[str]) -> str | None:
     if any(word.startswith("--completion") for word in arguments):
         return None
     named, engine = _last(arguments, "--strategy"), _last(arguments, "--engine")
-    if named is None and engine in ENGINES:
+    if named in (None, RECOMMENDED) and engine in ENGINES:
         return ENGINES[engine]
     return named if named is not None and named in _Names() else RECOMMENDED
 
