@@ -110,8 +110,8 @@ def _held_op(op: Mixer | Network, parts: int) -> Mixer | Network:
 
 
 def _divided_counts(op: Mixer | Network) -> dict[str, int]:
-    """Return by name what parts have an equal share of; other mixers, which all parts would need whole, have a count that
-    nothing divides."""
+    """Return by name what parts have an equal share of; other mixers, which all parts would need whole, have a count
+    that nothing divides."""
     match op:
         case Attention():
             return {"heads": op.heads, "kv_heads": op.kv_heads}
