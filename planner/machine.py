@@ -137,7 +137,7 @@ def why_unused(hardware: Hardware, name: str) -> str:
     if device.kind == "cpu":
         return f"plans use one CPU, {host.name}"
     joined = _joined(hardware, host.memory, device.memory)
-    return "plans use one accelerator" if joined else _no_links(host.memory, device.memory)
+    return "the plan uses fewer accelerators" if joined else _no_links(host.memory, device.memory)
 
 
 def check_separate(roles: Roles, strategy: str) -> None:

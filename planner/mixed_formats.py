@@ -67,7 +67,7 @@ def decide_mixed(request: PlanRequest[Any], decide: Decide, propose: Decide | No
 
 def places_own_formats(request: PlanRequest[Any]) -> bool:
     """Whether the request's strategy places tensors by the formats that they have of their own."""
-    return method(request.strategy).own_formats and not request.model.is_dense
+    return method(request.strategy).own_formats
 
 
 def _check_options(options: object) -> None:

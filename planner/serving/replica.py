@@ -7,6 +7,7 @@ from helmsman.planner.machine import Roles, roles
 from helmsman.planner.memory.devices_used import devices_used
 from helmsman.planner.serving.pipeline_parallel import FIELD, stage_layers
 from helmsman.planner.serving.served_rules import served_placement
+from helmsman.planner.serving.engine_reserve import cards_of
 from helmsman.planner.serving.tensor_parallel import divided, equal_accelerators
 from helmsman.scheduler.limits import BLOCK
 from helmsman.schemas.errors import UsageError
@@ -96,10 +97,11 @@ class Replica:
 def replica_of(placed: Placed, options: ReplicaOptions) -> Replica:
     """The replica that serves `placed`. Raises UsageError where machine or model do not divide as asked."""
     placed = served_placement(placed)
-    machine, parts = roles(placed.hardware), options.tensor_parallel
+    machine = roles(placed.hardware)
+    parts = _parts(placed, machine, options)
     layers = stage_layers(placed.model, options.pipeline_parallel)
     whole = parts == len(layers) == 1
-    mine = _working(placed, machine) if whole else _dividing(placed, machine, options)
+    mine = _working(placed, machine) if whole else _dividing(placed, machine, options, parts)
     host = machine.host if mine else machine.solo
     share = options.host_share or _node_share(machine, len(mine))
     hardware = _with_share(placed.hardware, host, share)
@@ -112,10 +114,18 @@ def _working(placed: Placed, roles: Roles) -> tuple[Device, ...]:
     return tuple(device for device in roles.accelerators if device.name in used)
 
 
-def _dividing(placed: Placed, roles: Roles, options: ReplicaOptions) -> tuple[Device, ...]:
+def _parts(placed: Placed, roles: Roles, options: ReplicaOptions) -> int:
+    """Return how many parts of every layer there are still to make: one where the plan's accelerator is as many cards
+    as are asked for."""
+    wanted = options.tensor_parallel
+    alone = _working(placed, roles)
+    return 1 if len(alone) == 1 and cards_of(alone[0].product or "")[0] == wanted else wanted
+
+
+def _dividing(placed: Placed, roles: Roles, options: ReplicaOptions, parts: int) -> tuple[Device, ...]:
     """Equal accelerators for all parts of all stages. Raises UsageError where there are fewer, or the plan has its
     stages elsewhere."""
-    parts, stages = options.tensor_parallel, options.pipeline_parallel
+    stages = options.pipeline_parallel
     if stages == 1:
         return equal_accelerators(roles, parts)
     mine = equal_accelerators(roles, parts * stages, FIELD, stages)

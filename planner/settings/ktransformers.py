@@ -27,7 +27,7 @@ from helmsman.planner.settings.engine_format import (
 from helmsman.planner.settings.host_threads import fewer_threads, threads_are_priced
 from helmsman.planner.settings.on_accelerator import check_accelerator, other_formats
 from helmsman.planner.settings.plan_places import HOST, PlanPlaces
-from helmsman.planner.settings.sglang import COMMON_FLAGS, eight_bits, server_words
+from helmsman.planner.settings.sglang import COMMON_FLAGS, cards_of_command, cards_words, eight_bits, server_words
 from helmsman.planner.settings.vllm import caches, sequences
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
@@ -57,8 +57,6 @@ FLAGS = (
 )  # fmt: skip
 """The flags beside those of the server, with the number of their values."""
 
-_CARDS = "--tensor-parallel-size"
-"""The flag of accelerators that divide every layer, one of three names of it."""
 _THREADS = "--kt-cpuinfer"
 """The flag of threads that compute experts on processors."""
 
@@ -99,8 +97,7 @@ def write(places: PlanPlaces) -> WrittenSettings:
     memory."""
     check_accelerator(places, "ktransformers")
     held, options = held_experts(places, "ktransformers"), places.plan.strategy.options
-    cards = options.get("tensor_parallel_size", 1)
-    words = [*server_words(places), *(["--tp-size", str(cards)] if cards != 1 else [])]
+    words = [*server_words(places), *cards_words(places)]
     words += ["--kt-num-gpu-experts", str(held)]
     popular = _by_popularity(places)
     words += ["--kt-expert-placement-strategy", "frequency" if popular else "uniform"]
@@ -185,10 +182,8 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     else:
         options["expert_order"] = _ORDERS[order]
     options |= fewer_threads(last.get(_THREADS), subject)
-    if _CARDS in last and whole_number(last[_CARDS], 1) > 1:
-        options["tensor_parallel_size"] = whole_number(last[_CARDS], 1)
-    named = {_THREADS: "threads", _CARDS: "tensor_parallel_size"}
-    said = [flag.text for flag in last.values() if named.get(flag.name) in options]
+    options["tensor_parallel_size"] = cards_of_command(last)
+    said = [last[_THREADS].text] if _THREADS in last and "threads" in options else []
     unpriced = (flag.text for flag in given if flag.effect == "unpriced" and not _as_priced(flag, subject))
     context = whole_number(last["--context-length"], 1) if "--context-length" in last else None
     assumed += [] if context else ["--context-length is left out: the context of the question"]
@@ -201,7 +196,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
 
 def _as_priced(flag: GivenFlag, subject: SettingsSubject) -> bool:
     """Whether a prediction knows what a flag says: threads, as many as there are cores or fewer, and accelerators."""
-    return flag.name == _CARDS or (flag.name == _THREADS and threads_are_priced(flag, subject))
+    return flag.name == _THREADS and threads_are_priced(flag, subject)
 
 
 FORMAT = EngineFormat("ktransformers", "ktransformers", VERSION, SOURCE, "command", write, read)

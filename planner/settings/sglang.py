@@ -1,11 +1,12 @@
 """SGLang: the command of its server; weights that do not fit come from host memory as vLLM's do, whose code it has."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import ceil
 
 from helmsman.planner.settings.command_flags import (
     CommandGrammar,
+    GivenFlag,
     flags,
     flags_after_program,
     length,
@@ -38,6 +39,9 @@ VERSION = "0.5.23"
 SOURCE = "sgl-project/sglang: python/sglang/srt/arg_groups/fields/*.py, python/sglang/srt/utils/offloader.py"
 """Its documents, as the package of that release has them: arguments, and what the offloaded GiB are."""
 
+CARDS = "--tensor-parallel-size"
+"""The flag of accelerators that divide every layer, one of three names of it."""
+
 STATIC = 0.88
 """The least share of memory for weights and caches that is written, Helm's own choice: SGLang works a share out from
 the machine where the flag is left out."""
@@ -45,11 +49,11 @@ the machine where the flag is left out."""
 COMMON_FLAGS = (
     *flags(
         "placed", 1, "--context-length", "--max-running-requests", "--mem-fraction-static", "--cpu-offload-gb",
-        "--dtype", "--kv-cache-dtype",
+        "--dtype", "--kv-cache-dtype", "--tp --tp-size --tensor-parallel-size",
     ),
     *flags(
         "unpriced", 1, "--chunked-prefill-size", "--max-prefill-tokens", "--quantization", "--max-total-tokens",
-        "--tp --tp-size --tensor-parallel-size", "--dp --dp-size",
+        "--dp --dp-size",
         "--ep --ep-size", "--pp-size", "--attention-backend",
         "--prefill-attention-backend", "--decode-attention-backend", "--schedule-policy", "--schedule-conservativeness",
         "--speculative-algorithm", "--speculative-draft-model-path", "--speculative-num-steps",
@@ -95,6 +99,7 @@ def write(places: PlanPlaces) -> WrittenSettings:
     words = [*server_words(places), "--mem-fraction-static", f"{used_share(places, STATIC):g}"]
     offload = ceil(offloaded_gib(places))
     words += ["--cpu-offload-gb", str(offload)] if offload else []
+    words += cards_words(places)
     return WrittenSettings(shlex.join(words), tuple(_differences(places)))
 
 
@@ -104,6 +109,17 @@ def server_words(places: PlanPlaces) -> list[str]:
     words = ["python", "-m", "sglang.launch_server", "--model-path", places.plan.model.name]
     words += ["--context-length", str(work.context), "--max-running-requests", str(work.batch)]
     return [*words, "--dtype", DTYPES[kind], "--kv-cache-dtype", "fp8_e4m3" if kind == "q8_0" else "auto"]
+
+
+def cards_words(places: PlanPlaces) -> list[str]:
+    """Return the flag for several cards that divide every layer."""
+    cards = places.plan.strategy.options.get("tensor_parallel_size")
+    return ["--tp-size", str(cards)] if isinstance(cards, int) and cards > 1 else []
+
+
+def cards_of_command(last: Mapping[str, GivenFlag]) -> int:
+    """Return the cards that divide every layer by a command's flags."""
+    return whole_number(last[CARDS], 1) if CARDS in last else 1
 
 
 def _differences(places: PlanPlaces) -> Iterator[Difference]:
@@ -131,7 +147,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     """Return a command as a question. Raises UsageError by name for flags that are not known."""
     given = list(GRAMMAR.given(flags_after_program(words_of(text))))
     last = {flag.name: flag for flag in given}
-    options: dict[str, OptionValue] = {}
+    options: dict[str, OptionValue] = {"tensor_parallel_size": cards_of_command(last)}
     if "--cpu-offload-gb" in last:
         options["cpu_offload_gb"] = float(whole_number(last["--cpu-offload-gb"]))
     if "--mem-fraction-static" in last:

@@ -181,9 +181,8 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     if name in last and whole_number(last[name], 1) > 1:
         problem, remedy = f"{last[name].text} is not predicted here", "use 1, or helm-sim --pipeline-parallel"
         raise UsageError(problem, field=FIELD, remedy=remedy)
-    options: dict[str, OptionValue] = {}
-    if "--tensor-parallel-size" in last and whole_number(last["--tensor-parallel-size"], 1) > 1:
-        options["tensor_parallel_size"] = whole_number(last["--tensor-parallel-size"], 1)
+    cards = whole_number(last["--tensor-parallel-size"], 1) if "--tensor-parallel-size" in last else 1
+    options: dict[str, OptionValue] = {"tensor_parallel_size": cards}
     if "--cpu-offload-gb" in last:
         options["cpu_offload_gb"] = number_of(last["--cpu-offload-gb"])
     if "--gpu-memory-utilization" in last:

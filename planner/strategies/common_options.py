@@ -85,13 +85,13 @@ def same_software_option() -> Any:
 
 def cards_option() -> Any:
     """Return the option that sets the number of equal accelerators which divide every layer."""
-    text = "vllm, ktransformers: equal accelerators that divide every layer (default: 1)"
-    return option(1, text, metavar="N", parse=int)
+    text = "vllm, ktransformers: equal accelerators that divide every layer (default: as many as is fastest)"
+    return option(None, text, metavar="N", parse=int)
 
 
-def check_cards(count: int) -> None:
+def check_cards(count: int | None) -> None:
     """Raise UsageError for what is no number of accelerators."""
-    if count < 1:
+    if count is not None and count < 1:
         raise UsageError("not a number of cards", field="tensor_parallel_size", value=count, remedy="write 1 or more")
 
 

@@ -4,6 +4,7 @@ Everything but routed experts is on the accelerator. Which experts are there is 
 most where the routing says it (`kt-num-gpu-experts`, `kt-expert-placement-strategy`). Prompts above a number of tokens
 are computed on the accelerator, layer after layer, the other experts streamed (`kt-gpu-prefill-token-threshold`)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -22,7 +23,7 @@ from helmsman.planner.strategies.common_options import (
 from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.software import NATIVE, Software
 from helmsman.planner.strategies.engines.threads import check_threads
-from helmsman.planner.strategies.engines.vllm_cards import joined
+from helmsman.planner.strategies.engines.vllm_cards import card_counts, joined
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, expert_count, expert_layers, place
 from helmsman.planner.strategies.expert_split.rooms import Rooms
 from helmsman.planner.strategies.expert_split.suited import check_experts
@@ -127,7 +128,7 @@ class KTransformersOptions:
         parse=int,
     )
     threads: int | None = threads_option()
-    tensor_parallel_size: int = cards_option()
+    tensor_parallel_size: int | None = cards_option()
 
 
 def _question(request: PlanRequest[KTransformersOptions]) -> EngineQuestion:
@@ -141,9 +142,17 @@ def _question(request: PlanRequest[KTransformersOptions]) -> EngineQuestion:
             raise UsageError("not a number of them", field=name, value=value, remedy="use 0 or more, or leave it out")
     check_threads(options.threads)
     check_cards(options.tensor_parallel_size)
-    cards = options.tensor_parallel_size
+    cards = options.tensor_parallel_size or 1
     engine = KTransformers(options.gpu_experts, options.expert_order, options.stream_above, cards)
     return engine_question(request, frame, engine, threads=options.threads)
+
+
+def _ways(request: PlanRequest[KTransformersOptions]) -> Iterator[PlanRequest[KTransformersOptions]]:
+    """Yield a request for every number of cards that it leaves open; for one where placements alone are compared."""
+    options = request.options
+    wanted = 1 if options.tensor_parallel_size is None and options.same_software else options.tensor_parallel_size
+    for count in card_counts(wanted, frame_of(request, options.table, fused=True)):
+        yield replace(request, options=replace(options, tensor_parallel_size=count))
 
 
 STRATEGY = engine_method(
@@ -151,4 +160,5 @@ STRATEGY = engine_method(
     "ktransformers: so many experts of every layer on the accelerator, the others on the CPU",
     KTransformersOptions,
     _question,
+    ways=_ways,
 )

@@ -7,6 +7,7 @@ those that tokens choose (op offload): of models with experts in micro-batches, 
 several times. Our executor, where it stands for llama.cpp (`same_software`), takes a prompt in one pass."""
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -22,7 +23,13 @@ from helmsman.planner.strategies.engines.automatic import AutomaticFit
 from helmsman.planner.strategies.engines.kernels import EngineBuild
 from helmsman.planner.strategies.engines.llama_flags import CPU_MOE, expert_rules, experts_flag, margin_of, slot_shares
 from helmsman.planner.strategies.engines.overrides import Override, experts_override, overrides_of
-from helmsman.planner.strategies.engines.question import EngineQuestion, answer, engine_method, engine_question
+from helmsman.planner.strategies.engines.question import (
+    EngineQuestion,
+    answer,
+    engine_method,
+    engine_question,
+    fastest_way,
+)
 from helmsman.planner.strategies.engines.slots import SlotSplit, place, slot_counts
 from helmsman.planner.strategies.engines.software import GGML, Software, looped
 from helmsman.planner.strategies.engines.threads import check_threads
@@ -116,16 +123,20 @@ class LlamaCpp:
         return f"`ngl` {slots}" if slots != self.slots(frame) and other._fits(frame) else ""
 
     def _experts_away(self, frame: Frame) -> str:
-        """Return of how many first layers experts would have to stay with the CPU."""
-        if not frame.model.routed or self.experts:
-            return ""
+        """Return of how many first layers experts would have to stay with the CPU, in words."""
+        least = None if not frame.model.routed or self.experts else self.least_away(frame)
+        return f"`n_cpu_moe` {least}" if least else ""
+
+    def least_away(self, frame: Frame) -> int | None:
+        """Return of how few first layers experts have to stay with the CPU for the others to fit; None where no number
+        does."""
 
         def without(count: int) -> LlamaCpp:
             return replace(self, overrides=(*self.overrides, experts_override(count, frame.model, "n_cpu_moe")))
 
-        counts = range(1, frame.model.layers + 1)
+        counts = range(frame.model.layers + 1)
         least = bisect_left(counts, True, key=lambda count: without(count)._fits(frame))
-        return f"`n_cpu_moe` {counts[least]}" if least < len(counts) else ""
+        return counts[least] if least < len(counts) else None
 
     def _fits(self, frame: Frame) -> bool:
         return not shortages(memory_use(self.placement(frame)))
@@ -167,7 +178,10 @@ class LlamaCppOptions:
         metavar="PATTERN=MEMORY,..",
     )
     n_cpu_moe: int | None = option(
-        None, "llama-cpp: experts of the first N layers stay with the CPU", metavar="N", parse=int
+        None,
+        "llama-cpp: experts of the first N layers stay with the CPU (default: as few as pay)",
+        metavar="N",
+        parse=int,
     )
     cpu_moe: bool = option(False, "llama-cpp: experts of all layers stay with the CPU", recorded=False)
     fit: bool = option(False, "llama-cpp: layers and experts where llama.cpp's --fit puts them", recorded=False)
@@ -177,7 +191,7 @@ class LlamaCppOptions:
     )  # fmt: skip
     split_mode: Literal["none", "layer"] | None = option(
         None,
-        "llama-cpp: of several accelerators the first alone (default), or layers on each",
+        "llama-cpp: of several accelerators the first alone, or layers on each (default: the faster)",
         choices=("none", "layer"),
     )
     tensor_split: str | None = option(
@@ -206,9 +220,7 @@ class LlamaCppOptions:
 
 def _question(request: PlanRequest[LlamaCppOptions]) -> EngineQuestion:
     options = request.options
-    frame = frame_of(request, options.table)
-    if not request.model.is_dense:
-        frame = replace(frame, formats=request.formats)
+    frame = replace(frame_of(request, options.table), formats=request.formats)
     if options.ngl is not None and options.ngl < 0:
         remedy = "use 0 or more, or leave it out for as many as fit"
         raise UsageError("not a number of layers", field="ngl", value=options.ngl, remedy=remedy)
@@ -241,16 +253,55 @@ WORTH = 0.95
 
 
 def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
-    """Return the plan. Attention of processors is in one operation or in steps, whichever is predicted to be faster: in
-    steps caches are read once, in one operation prompts write no scores."""
-    question = _question(request)
-    whole = answer(request, question)
-    if not _may_attend_stepwise(request, question):
+    """Return the plan: of the ways that the request leaves open, the one that is predicted to be the fastest.
+
+    Attention of processors is in one operation or in steps, whichever is faster: in steps caches are read once, in one
+    operation prompts write no scores. Raises InfeasibleError as the first way does where none fits."""
+    whole, way = fastest_way(_ways(request), _question)
+    question = _question(way)
+    if not _may_attend_stepwise(way, question):
         return whole
-    options = replace(request.options, flash_attn="off")
+    options = replace(way.options, flash_attn="off")
     steps = replace(question, engine=question.settled, build=_build(options))  # memories are the same: so are slots
-    stepwise = answer(replace(request, options=options), steps)
+    stepwise = answer(replace(way, options=options), steps)
     return stepwise if stepwise.seconds < WORTH * whole.seconds else whole
+
+
+def _ways(request: PlanRequest[LlamaCppOptions]) -> Iterator[PlanRequest[LlamaCppOptions]]:
+    """Yield the request, and where it says nothing of that: with layers on all accelerators instead of the first; with
+    experts of as few layers with the CPU as let all else be on accelerators, on several of them also as --fit does.
+
+    Where placements alone are compared (`same_software`), and where --fit is asked for, there is the request alone."""
+    options, frame = request.options, frame_of(request, request.options.table)
+    yield request
+    if options.same_software or options.fit or frame.roles.accelerator is None:
+        return
+    open_mode = options.split_mode is None and options.tensor_split is None and len(frame.roles.accelerators) > 1
+    divided = replace(request, options=replace(options, split_mode="layer")) if open_mode else None
+    if divided is not None:
+        yield divided
+    if request.model.routed and _places_nothing(options):
+        for way in filter(None, (request, divided)):
+            yield from _with_experts_away(way)
+        if divided is not None:
+            yield replace(request, options=replace(options, fit=True))
+
+
+def _places_nothing(options: LlamaCppOptions) -> bool:
+    """Whether a request says nothing of where layers and experts are."""
+    return options.ngl is None and options.override_tensor is None and options.n_cpu_moe is None and not options.cpu_moe
+
+
+def _with_experts_away(way: PlanRequest[LlamaCppOptions]) -> Iterator[PlanRequest[LlamaCppOptions]]:
+    """Yield a request with the fewest experts with the CPU that let all slots be on accelerators, or with all of them;
+    nothing where all fit as they are."""
+    question = _question(way)
+    assert isinstance(question.engine, LlamaCpp)
+    least = replace(question.engine, ngl=way.model.layers + 1).least_away(question.frame)
+    if least is None:
+        yield replace(way, options=replace(way.options, cpu_moe=True))
+    elif least:
+        yield replace(way, options=replace(way.options, n_cpu_moe=least))
 
 
 def _may_attend_stepwise(request: PlanRequest[LlamaCppOptions], question: EngineQuestion) -> bool:
@@ -267,7 +318,12 @@ def _may_attend_stepwise(request: PlanRequest[LlamaCppOptions], question: Engine
 
 STRATEGY = replace(
     engine_method(
-        "llama-cpp", "llama.cpp: the last layers on the accelerator", LlamaCppOptions, _question, own_formats=True
+        "llama-cpp",
+        "llama.cpp: the last layers on the accelerator",
+        LlamaCppOptions,
+        _question,
+        own_formats=True,
+        ways=_ways,
     ),
     decide=_decide,
 )

@@ -30,7 +30,7 @@ from helmsman.planner.strategies.engines.quantised import QUANTISATIONS, Quantis
 from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import NATIVE, Software
-from helmsman.planner.strategies.engines.vllm_cards import joined, limited
+from helmsman.planner.strategies.engines.vllm_cards import card_counts, joined, limited
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.prefix_store import kv_store, store_label, store_rules
@@ -212,7 +212,7 @@ class VllmOptions:
     gpu_memory_utilization: float | None = option(
         None, "vllm: of the accelerator's memory (default: 0.90)", metavar="SHARE", parse=float
     )
-    tensor_parallel_size: int = cards_option()
+    tensor_parallel_size: int | None = cards_option()
     quantization: Quantisation | None = option(
         None, "vllm: how the checkpoint's blocks are quantised (default: as --format says)", choices=QUANTISATIONS
     )
@@ -238,13 +238,22 @@ def _question(request: PlanRequest[VllmOptions]) -> EngineQuestion:
         raise UsageError(problem, field="kv_rule", value=options.kv_rule, remedy=remedy)
     store = kv_store(frame, options.kv_rule, options.kv_store)
     used = UTILIZATION if share is None else share
-    engine = Vllm(offload, used, store, options.tensor_parallel_size, options.graphs_within, not options.same_software)
+    cards = options.tensor_parallel_size or 1
+    engine = Vllm(offload, used, store, cards, options.graphs_within, not options.same_software)
     if options.quantization is not None:
         weights, formats = quantised_formats(frame.model, options.quantization, frame.weights)
         frame = replace(frame, weights=weights, formats=formats)
     return engine_question(request, frame, engine, EngineBuild("vllm"))
 
 
+def _ways(request: PlanRequest[VllmOptions]) -> Iterator[PlanRequest[VllmOptions]]:
+    """Yield a request for every number of cards that it leaves open; for one where placements alone are compared."""
+    options = request.options
+    wanted = 1 if options.tensor_parallel_size is None and options.same_software else options.tensor_parallel_size
+    for count in card_counts(wanted, frame_of(request, options.table)):
+        yield replace(request, options=replace(options, tensor_parallel_size=count))
+
+
 STRATEGY = engine_method(
-    "vllm", "vLLM, with weights that the accelerator has no room for in host memory", VllmOptions, _question
+    "vllm", "vLLM, with weights that the accelerator has no room for in host memory", VllmOptions, _question, ways=_ways
 )

@@ -27,7 +27,7 @@ def test_the_first_gpu_within_reach_is_used():
     found = roles(machine)
     assert found.accelerator.name == "cuda1" and found.unused == ("cuda",)
     assert why_unused(machine, "cuda") == "no links both ways between dram and vram"
-    assert why_unused(load_hardware("rtx3090x2-5950x", None), "cuda1") == "plans use one accelerator"
+    assert why_unused(load_hardware("rtx3090x2-5950x", None), "cuda1") == "the plan uses fewer accelerators"
 
 
 @pytest.mark.parametrize(

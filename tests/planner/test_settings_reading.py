@@ -212,8 +212,7 @@ def test_accelerators_that_divide_layers_come_back() -> None:
     """Two cards hold twice as many experts as one does, and read twice as fast."""
     hardware = {"gpu": "2x RTX 4080", "cpu": "AMD EPYC 9355", "ram": 384 * 2**30}
     question = {"model": "Qwen3-30B-A3B", "hardware": hardware, "format": "q8_0", "strategy": "ktransformers"}
-    one = plan(question).plan
-    two = plan({**question, "options": {"tensor_parallel_size": 2}}).plan
+    one, two = (plan({**question, "options": {"tensor_parallel_size": count}}).plan for count in (1, 2))
     assert two.predicted.decode.seconds.mid < one.predicted.decode.seconds.mid and " 2x " in two.label
     text = settings_of(two, "ktransformers").text
     reading = read(text, "Qwen3-30B-A3B", hardware)

@@ -55,27 +55,42 @@ def test_the_reserve_is_of_sampling_or_of_the_network() -> None:
 
 def test_every_card_has_vllms_share_so_that_replicas_divide_layers() -> None:
     """A plan of one of two equal cards is served by both."""
-    one = made(PAIR)
+    one = made(PAIR, tensor_parallel_size=1)
     assert len({memory.available for memory in one.hardware.memories if memory.kind == "vram"}) == 1
     assert held(one, tensor_parallel=2).gpu_tokens > 3 * held(one).gpu_tokens
 
 
 def test_cards_that_divide_layers_are_one_device_that_adds_up() -> None:
-    alone, both = made(PAIR), made(PAIR, tensor_parallel_size=2)
+    alone, both = (made(PAIR, tensor_parallel_size=count) for count in (1, 2))
     steps = [each.predicted.decode.seconds.mid for each in (alone, both)]
     assert 0.5 * steps[0] < steps[1] < 0.9 * steps[0]
     linked = made(compose("2x RTX 4090", "AMD EPYC 7742", 256 * GIB, "pcie4x16", 50e9), tensor_parallel_size=2)
     assert linked.predicted.prefill.seconds.mid < both.predicted.prefill.seconds.mid
     assert both.label == "vllm 2x cuda(34)" and [d.name for d in both.hardware.devices] == ["cpu", "cuda"]
     assert held(both).gpu_tokens == pytest.approx(held(alone, tensor_parallel=2).gpu_tokens, rel=0.01)
+    assert held(both, tensor_parallel=2) == held(both)
     assert "--tensor-parallel-size 2" in emit(both, "vllm").text
     assert "--quantization awq" in emit(made(PAIR, quantization="awq"), "vllm").text
 
 
 def test_a_refusal_names_the_cards_that_would_do() -> None:
     with pytest.raises(InfeasibleError, match="tensor_parallel_size"):
-        made(PAIR, "Qwen3-14B")
+        made(PAIR, "Qwen3-14B", tensor_parallel_size=1)
     assert made(PAIR, "Qwen3-14B", tensor_parallel_size=2).predicted.memory
+
+
+def test_as_many_cards_divide_layers_as_is_fastest() -> None:
+    fits, large = made(PAIR), made(PAIR, "Qwen3-14B")
+    assert fits.strategy.options["tensor_parallel_size"] == large.strategy.options["tensor_parallel_size"] == 2
+    small = made(PAIR, "Qwen3-0.6B")
+    one, two = (made(PAIR, "Qwen3-0.6B", tensor_parallel_size=count) for count in (1, 2))
+    seconds = [each.predicted.decode.seconds.mid for each in (small, one, two)]
+    assert seconds[0] == seconds[1] < seconds[2] and small.strategy.options["tensor_parallel_size"] == 1
+    with pytest.raises(InfeasibleError, match="cpu_offload_gb"):
+        made(PAIR, "Llama-3.3-70B-Instruct")
+
+
+def test_other_numbers_of_cards_are_refused() -> None:
     with pytest.raises(UsageError, match="heads cannot be divided evenly"):
         made(compose("3x RTX 4090", CPU, 256 * GIB, None), tensor_parallel_size=3)
 

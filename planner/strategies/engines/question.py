@@ -1,6 +1,6 @@
 """An engine's plan for a question, or what would have to change for it to fit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -30,6 +30,7 @@ from helmsman.planner.strategies.engines.threads import with_threads
 from helmsman.planner.strategies.streaming.framing import with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
+from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.figures import Source
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Dispatch, Hardware
@@ -211,6 +212,13 @@ class EngineOptions(Protocol):
 EngineOptionsT = TypeVar("EngineOptionsT", bound=EngineOptions)
 Asks = Callable[[PlanRequest[EngineOptionsT]], EngineQuestion]
 """Reads a request as a question to an engine, raising UsageError for options that make no sense."""
+Ways = Callable[[PlanRequest[EngineOptionsT]], Iterable[PlanRequest[EngineOptionsT]]]
+"""Yields the requests that a request stands for, each with a choice made that it leaves open."""
+
+
+def only_way(request: PlanRequest[EngineOptionsT]) -> tuple[PlanRequest[EngineOptionsT]]:
+    """Return a request that leaves nothing open."""
+    return (request,)
 
 
 def engine_question(
@@ -233,6 +241,24 @@ def answer(request: PlanRequest[EngineOptionsT], question: EngineQuestion) -> De
     return with_doubts(lambda: question.decide(request.recorded()), request.options.table, question.requested)
 
 
+def fastest_way(
+    ways: Iterable[PlanRequest[EngineOptionsT]], asks: Asks[EngineOptionsT]
+) -> tuple[Decision, PlanRequest[EngineOptionsT]]:
+    """Return the plan that is predicted to be the fastest of those of several requests, the first of equal ones, and
+    its request. Raises InfeasibleError as the first request does where none fits."""
+    refused: InfeasibleError | None = None
+    answers = list[tuple[Decision, PlanRequest[EngineOptionsT]]]()
+    for way in ways:
+        try:
+            answers.append((answer(way, asks(way)), way))
+        except InfeasibleError as error:
+            refused = refused or error
+    if not answers:
+        assert refused is not None
+        raise refused
+    return min(answers, key=lambda pair: pair[0].seconds)
+
+
 def engine_method(
     name: str,
     summary: str,
@@ -241,14 +267,16 @@ def engine_method(
     *,
     streams: bool = False,
     own_formats: bool = False,
+    ways: Ways[EngineOptionsT] = only_way,
 ) -> Method[EngineOptionsT]:
-    """Return the method of an engine; `streams`, `own_formats`: as a Method says."""
+    """Return the method of an engine; `streams`, `own_formats`: as a Method says; `ways`: what a request leaves open,
+    of which the fastest is planned."""
 
     def decide(request: PlanRequest[EngineOptionsT]) -> Decision:
-        return answer(request, asks(request))
+        return fastest_way(ways(request), asks)[0]
 
     def fits(request: PlanRequest[EngineOptionsT]) -> bool:
-        return asks(request).fits(request.workload)
+        return any(asks(way).fits(way.workload) for way in ways(request))
 
     def driven(request: PlanRequest[EngineOptionsT]) -> Hardware:
         return asks(request).driven

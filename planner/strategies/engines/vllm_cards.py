@@ -4,6 +4,8 @@ several equal cards as one, which divide every layer (tensor parallelism).
 Joined cards read and compute as many times as fast. Twice a layer, and at both ends, they add up what each has made; a
 plan has no tasks for that, so it is counted at the norms that follow, as seconds of each and bytes of their inputs."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from math import floor
@@ -18,7 +20,7 @@ from helmsman.planner.serving.engine_reserve import cards_of, reserved_bytes, us
 from helmsman.planner.serving.tensor_parallel import Exchange, equal_accelerators, held_by
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import Iteration
-from helmsman.schemas.errors import HelmError
+from helmsman.schemas.errors import HelmError, UsageError
 from helmsman.schemas.figures import Figure, Source, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, Memory
 from helmsman.schemas.model import Model
@@ -93,6 +95,21 @@ def joined(frame: Frame, count: int) -> Frame:
     cards = equal_accelerators(frame.roles, count, _FIELD)
     one = _joined(Same(frame.roles.hardware), tuple(card.name for card in cards), model)
     return replace(frame, roles=roles(one), model=model)
+
+
+def card_counts(wanted: int | None, frame: Frame) -> Iterator[int]:
+    """Yield the number of cards that is wanted, or, where none is, every number of equal cards that the model divides
+    among."""
+    if wanted is not None:
+        yield wanted
+        return
+    yield 1
+    card = frame.roles.accelerator
+    equal = sum(card is not None and other.product == card.product for other in frame.roles.accelerators)
+    for count in range(2, equal + 1):
+        with suppress(UsageError):
+            joined(frame, count)
+            yield count
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,80 @@
+"""What a question about llama.cpp leaves open is answered by the fastest of its own ways: experts with the CPU, layers on
+several accelerators."""
+
+from typing import Any
+
+import pytest
+
+from helmsman.library import plan
+from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.plan import Plan
+
+SMALL = {"gpu": "RTX 3060", "cpu": "AMD Ryzen 9 5950X", "ram": 64 * 2**30}
+PAIR = {**SMALL, "gpu": "2x RTX 3060"}
+
+
+def planned(model: str, hardware: Any, kept: str, **options: Any) -> Plan:
+    """Return llama.cpp's plan for a short chat."""
+    question = {"model": model, "hardware": hardware, "format": kept, "prompt_tokens": 128, "output_tokens": 128}
+    return plan({**question, "engine": "llama.cpp", "options": options}).plan
+
+
+def request_seconds(made: Plan) -> float:
+    predicted = made.predicted
+    return predicted.prefill.seconds.mid + 127 * predicted.decode.seconds.mid
+
+
+def test_as_few_experts_stay_with_the_cpu_as_let_the_rest_fit() -> None:
+    found = planned("Qwen3-30B-A3B", SMALL, "q4_k_m")
+    away = found.strategy.options["n_cpu_moe"]
+    assert isinstance(away, int) and found.label == f"llama-cpp -ngl 49 --n-cpu-moe {away}"
+    with pytest.raises(InfeasibleError):
+        planned("Qwen3-30B-A3B", SMALL, "q4_k_m", ngl=49, n_cpu_moe=away - 1)
+    others = [planned("Qwen3-30B-A3B", SMALL, "q4_k_m", n_cpu_moe=count) for count in (0, away + 4, 48)]
+    assert all(request_seconds(found) < request_seconds(other) for other in others)
+
+
+def test_experts_that_fit_stay_on_the_accelerator() -> None:
+    assert planned("OLMoE-1B-7B-0924", SMALL, "q4_k_m").label == "llama-cpp -ngl 17"
+
+
+def test_layers_are_on_all_accelerators_where_that_is_faster() -> None:
+    large = planned("Qwen3-14B", PAIR, "q8_0")
+    assert large.label == "llama-cpp -ngl 41 -sm layer -ts 21,20"
+    assert large.strategy.options["split_mode"] == "layer"
+    alone = planned("Qwen3-14B", PAIR, "q8_0", split_mode="none")
+    assert alone.label == "llama-cpp -ngl 32" and request_seconds(alone) > 2 * request_seconds(large)
+    assert planned("Qwen3-0.6B", PAIR, "q8_0").label == "llama-cpp -ngl 29"
+
+
+def test_experts_and_layers_are_found_together() -> None:
+    """Half of the experts of each accelerator would not do: its own --fit fills both."""
+    found = planned("Qwen3-30B-A3B", PAIR, "q8_0")
+    others = [planned("Qwen3-30B-A3B", PAIR, "q8_0", split_mode=mode) for mode in ("none", "layer")]
+    assert found.strategy.options["fit"] is True
+    assert all(request_seconds(found) < 0.9 * request_seconds(other) for other in others)
+
+
+def test_what_a_question_says_is_kept() -> None:
+    assert planned("Qwen3-30B-A3B", PAIR, "q4_k_m", ngl=20, split_mode="none").label == "llama-cpp -ngl 20"
+    assert planned("Qwen3-30B-A3B", SMALL, "q4_k_m", cpu_moe=True).label.endswith("--cpu-moe")
+
+
+def test_where_placements_are_compared_there_is_one_way() -> None:
+    assert "--n-cpu-moe" not in planned("Qwen3-30B-A3B", SMALL, "q4_k_m", same_software=True).label
+
+
+def test_a_model_that_fits_nowhere_is_refused() -> None:
+    with pytest.raises(InfeasibleError, match="more in RAM"):
+        planned("Qwen3-235B-A22B", PAIR, "q8_0")
+
+
+def test_slots_are_counted_in_the_formats_of_the_file() -> None:
+    """Of a mixture of formats as many layers fit as fit in these, not in the largest of them."""
+    found = planned("Qwen3-32B", SMALL, "q4_k_m")
+    slots = found.strategy.options.get("ngl") or int(found.label.split()[2])
+    assert isinstance(slots, int)
+    with pytest.raises(InfeasibleError):
+        planned("Qwen3-32B", SMALL, "q4_k_m", ngl=slots + 1)
+    used = next(use for use in found.predicted.memory if use.memory == "vram")
+    assert used.used > 0.95 * used.available
