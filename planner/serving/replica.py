@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from helmsman.lowering.placement import Placed, Placement
 from helmsman.planner.machine import Roles, roles
 from helmsman.planner.memory.devices_used import devices_used
+from helmsman.planner.serving.engine_reserve import cards_of
 from helmsman.planner.serving.pipeline_parallel import FIELD, stage_layers
 from helmsman.planner.serving.served_rules import served_placement
-from helmsman.planner.serving.engine_reserve import cards_of
 from helmsman.planner.serving.tensor_parallel import divided, equal_accelerators
 from helmsman.scheduler.limits import BLOCK
 from helmsman.schemas.errors import UsageError

@@ -169,7 +169,8 @@ def test_devices_that_strategies_cannot_use_are_named_once() -> None:
     plan = plan_of(1.0, 1.0).model_copy(update={"hardware": hardware})
     one, both = (Decision(plan, 1.0, (), (), unused=unused) for unused in (("cuda1",), ()))
     found = compared(answer("a", lambda: one), answer("b", lambda: both), answer("c", lambda: one))
-    assert [row.unused for row in found.rows] == [{"cuda1": "the plan uses fewer accelerators"}, {}, found.rows[0].unused]
+    left = {"cuda1": "the plan uses fewer accelerators"}
+    assert [row.unused for row in found.rows] == [left, {}, left]
     assert "not used     cuda1 by a, c: the plan uses fewer accelerators" in table(found).splitlines()
 
 

@@ -1,5 +1,5 @@
-"""What a question about llama.cpp leaves open is answered by the fastest of its own ways: experts with the CPU, layers on
-several accelerators."""
+"""Questions to llama.cpp that leave something open have the fastest of its ways: experts with the CPU, layers on several
+accelerators."""
 
 from typing import Any
 
