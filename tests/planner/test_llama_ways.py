@@ -1,4 +1,4 @@
-"""Questions to llama.cpp that leave something open have the fastest of its ways: experts with the CPU, layers on several
+"""Questions to llama.cpp that leave something open have the fastest of its ways: experts with the CPU, layers on all
 accelerators."""
 
 from typing import Any
