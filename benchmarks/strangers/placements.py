@@ -174,7 +174,7 @@ def _kinds(model: Model, layer: int) -> set[str]:
 _FORMS: tuple[tuple[str, Callable[[re.Match[str], Model], Flags | None]], ...] = (
     (r"CPU only|default top-k", lambda m, model: {"ngl": 0}),
     (r"experts on GPU|fully in VRAM|all in VRAM|everything resident", lambda m, model: {"ngl": model.layers + 1}),
-    (r"plain layer split|layers with their KV spill", lambda m, model: {}),
+    (r"plain layer split|layers with their KV spill", lambda m, model: {"n_cpu_moe": 0} if model.routed else {}),
     (r"--fit on", lambda m, model: {"fit": True}),
     (r"weight spill", lambda m, model: {"ngl": model.layers + 1}),
     (r"all but (\d+) layers experts on CPU", _all_but),
