@@ -81,6 +81,7 @@ def write(places: PlanPlaces) -> WrittenSettings:
 
 def _differences(places: PlanPlaces, divided: list[str]) -> Iterator[Difference]:
     yield from places.differences()
+    yield from places.cards_in_turn()
     yield from host_computes(places)
     yield from other_formats(places, "a checkpoint that transformers reads")
     if divided:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from helmsman.planner.serving.engine_reserve import cards_of
 from helmsman.planner.settings.command_flags import FIELD, GivenFlag, texts, whole_number, words_of
 from helmsman.planner.settings.engine_format import (
     EngineFormat,
@@ -103,7 +104,11 @@ def micro_batch(places: PlanPlaces) -> int:
 
 
 def _divided(own: LlamaPlaces) -> list[str]:
-    """Return the flags that divide slots among accelerators, where there are several."""
+    """Return the flags that divide slots among accelerators, where there are several, or several cards are one."""
+    if own.slots and own.places.cards > 1:
+        cards = [cards_of(device.product or "")[0] for device in own.places.roles.accelerators]
+        shares = (f"{slots / of:g}" for slots, of in zip(own.counts, cards, strict=True) for _ in range(of))
+        return ["-sm", "layer", "-ts", ",".join(shares)]
     if len(own.counts) < 2 or not own.slots:
         return []
     if own.counts[0] == own.slots:

@@ -83,6 +83,7 @@ class LlamaPlaces:
     def differences(self) -> Iterator[Difference]:
         """Yield what llama.cpp cannot place so."""
         yield from self.places.differences()
+        yield from self.places.cards_in_turn()
         streamed = sum(tensor.layer is not None and self.places.tensors[_key(tensor)].moves for tensor in self._all)
         if streamed and self.places.plan.workload.batch < OFFLOADED_TOKENS:
             instead = "the processors compute them where they are"

@@ -14,6 +14,7 @@ from helmsman.lowering.stored_names import TensorKey
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.machine import Roles, roles
+from helmsman.planner.serving.engine_reserve import cards_of
 from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.formats import KV_FORMATS, KvFormat, StoredFormat
@@ -109,6 +110,16 @@ class PlanPlaces:
         used = {rule.device for rule in self.plan.compute}
         working = (device for device in self.plan.hardware.devices if device.kind == "cpu" and device.name in used)
         return next(working, self.roles.host).cores
+
+    @property
+    def cards(self) -> int:
+        """Return how many equal cards divide every layer, as one accelerator."""
+        return max((cards_of(device.product or "")[0] for device in self.roles.accelerators), default=1)
+
+    def cards_in_turn(self) -> Iterator[Difference]:
+        """Yield that cards which divide layers have whole ones, of an engine that divides none."""
+        if self.cards > 1:
+            yield Difference(what=f"{self.cards} cards divide every layer", instead="layers are whole, on one each")
 
     def differences(self) -> Iterator[Difference]:
         """Yield what is of no engine that takes tensors as a whole: parts, slots, windows, drafts."""

@@ -113,8 +113,7 @@ def server_words(places: PlanPlaces) -> list[str]:
 
 def cards_words(places: PlanPlaces) -> list[str]:
     """Return the flag for several cards that divide every layer."""
-    cards = places.plan.strategy.options.get("tensor_parallel_size")
-    return ["--tp-size", str(cards)] if isinstance(cards, int) and cards > 1 else []
+    return ["--tp-size", str(places.cards)] if places.cards > 1 else []
 
 
 def cards_of_command(last: Mapping[str, GivenFlag]) -> int:

@@ -135,8 +135,7 @@ def write(places: PlanPlaces) -> WrittenSettings:
     words += ["--max-num-seqs", str(plan.workload.batch), "--gpu-memory-utilization", f"{_utilization(places):g}"]
     offload = _offload(places)
     words += ["--cpu-offload-gb", f"{offload:g}"] if offload else []
-    cards = _cards(places)
-    words += ["--tensor-parallel-size", str(cards)] if cards > 1 else []
+    words += ["--tensor-parallel-size", str(places.cards)] if places.cards > 1 else []
     quantised = plan.strategy.options.get("quantization") if plan.strategy.name == "vllm" else None
     words += ["--quantization", str(quantised)] if quantised else []
     words += ["--dtype", DTYPES[kind], "--kv-cache-dtype", "fp8" if kind == "q8_0" else "auto"]
@@ -153,12 +152,6 @@ def _utilization(places: PlanPlaces) -> float:
     if places.plan.strategy.name == "vllm":
         return float(given) if isinstance(given, int | float) else UTILIZATION
     return used_share(places, UTILIZATION)
-
-
-def _cards(places: PlanPlaces) -> int:
-    """Return how many cards divide every layer of a plan."""
-    given = places.plan.strategy.options.get("tensor_parallel_size")
-    return given if places.plan.strategy.name == "vllm" and isinstance(given, int) else 1
 
 
 def _differences(places: PlanPlaces) -> Iterator[Difference]:

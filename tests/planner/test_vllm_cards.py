@@ -73,6 +73,15 @@ def test_cards_that_divide_layers_are_one_device_that_adds_up() -> None:
     assert "--quantization awq" in emit(made(PAIR, quantization="awq"), "vllm").text
 
 
+def test_engines_that_divide_no_layers_have_them_in_turn() -> None:
+    both = made(PAIR, tensor_parallel_size=2)
+    assert "--tp-size 2" in emit(both, "sglang").text
+    settings = emit(both, "llama.cpp")
+    assert "-ngl 33 -sm layer -ts 16.5,16.5 " in settings.text
+    assert "2 cards divide every layer" in [difference.what for difference in settings.differences]
+    assert "2 cards divide every layer" in [difference.what for difference in emit(both, "accelerate").differences]
+
+
 def test_a_refusal_names_the_cards_that_would_do() -> None:
     with pytest.raises(InfeasibleError, match="tensor_parallel_size"):
         made(PAIR, "Qwen3-14B", tensor_parallel_size=1)
