@@ -21,12 +21,12 @@ DEFAULT: StoredFormat = "f16"
 
 
 def resolve_formats(
-    wanted: StoredFormat | str | None, name: str, model: Model, keeps_bf16: bool = False
+    wanted: StoredFormat | str | None, name: str, model: Model, keeps_bf16: bool = False, in_gguf: bool = False
 ) -> tuple[StoredFormat, Formats]:
     """Return the format of most weights, and what each tensor is kept in where files are to be planned as they are,
     else nothing; `wanted`: a format, a mixture, `native`, or None, which is native for GGUF files, for checkpoints of
-    quantised weights and, where `keeps_bf16`, for those in bf16, and else what the name says or f16; `name`: how the
-    model was named.
+    quantised weights and, where `keeps_bf16`, for those in bf16, and else what the name says, what a model of quantised
+    weights was released in, of which GGUF files have a type where `in_gguf`, or f16; `name`: how the model was named.
 
     Raises UsageError for native formats of what has no files, for a name's format that nobody plans by name, and for
     mixtures that are of experts alone, BadInputError for types that are not known."""
@@ -42,6 +42,8 @@ def resolve_formats(
     formats = _of_files(path, model, native)
     if not formats and keeps_bf16 and _is_directory(path):
         formats = _in_bf16(path, model)
+    if not formats and wanted is None:
+        formats = _released(model, in_gguf)
     return _told_apart(model, formats) if formats else (DEFAULT, {})
 
 
@@ -81,6 +83,21 @@ def _of_files(path: Path, model: Model, native: bool) -> Formats:
         message, remedy = "no weights are here", "download them, or name a `format`"
         raise BadInputError(message, file=str(path), remedy=remedy)
     return formats
+
+
+def _released(model: Model, in_gguf: bool) -> Formats:
+    """Return the formats that a model of quantised weights was released in, else nothing: also where they are not
+    planned, or, where `in_gguf`, are those of no GGUF file."""
+    if model.native_quantisation is None:
+        return {}
+    from helmsman.lowering.stated_formats import stated_formats
+
+    try:
+        formats = stated_formats(model)
+    except BadInputError:
+        return {}
+    known = all(FORMAT_FACTS[fmt].gguf_file is not None for fmt in formats.values())
+    return formats if known or not in_gguf else {}
 
 
 def _in_bf16(path: Path, model: Model) -> Formats:

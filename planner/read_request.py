@@ -56,7 +56,8 @@ def request_from(
     drafter = _held(held, "draft", Model) or question.draft
     hardware = machine_of(question, this, _held(held, "hardware", Hardware))
     kept = keeps_bf16(hardware, question.engine)
-    weights, formats = resolve_formats(question.format, question.model, model, kept)
+    in_gguf = strategy == "llama-cpp"
+    weights, formats = resolve_formats(question.format, question.model, model, kept, in_gguf)
     return PlanRequest(
         model,
         hardware if is_own(question.engine) else without_loopback(hardware),

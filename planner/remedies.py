@@ -10,6 +10,7 @@ from helmsman.planner.fits import longest_context, would_fit
 from helmsman.planner.machine import roles
 from helmsman.planner.registry import method
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.tensor_formats import weights_size
 from helmsman.planner.words.plan_words import SMALLER
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import size_of
@@ -26,9 +27,9 @@ def with_remedies(error: InfeasibleError, request: PlanRequest[Any]) -> Infeasib
 
 def _changes(request: PlanRequest[Any]) -> Iterator[str]:
     """Changes with which the request has a plan; those of formats name the options of the library."""
-    size = size_of(parameters(request.model), request.weights)
-    smaller = [] if request.formats else [fmt for fmt in SMALLER if size_of(parameters(request.model), fmt) < size]
-    if fmt := next((fmt for fmt in smaller if would_fit(replace(request, weights=fmt))), None):
+    size = weights_size(request.model, request.formats, request.weights)
+    smaller = [fmt for fmt in SMALLER if size_of(parameters(request.model), fmt) < size]
+    if fmt := next((fmt for fmt in smaller if would_fit(replace(request, weights=fmt, formats={}))), None):
         yield f"`format` {fmt}"
     if request.kv != "q8_0" and would_fit(replace(request, kv="q8_0")):
         yield "`kv_format` q8_0"

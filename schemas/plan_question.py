@@ -72,8 +72,9 @@ class PlanQuestion(PlanningQuestion):
     `vram_available`, `ram_available`: bytes of each accelerator's memory and of the host's that a plan may use;
     `context`: tokens that caches hold, by default prompt and output; `batch`: sequences that advance together, `max`:
     as many as fit, `best`: as many as make the most tokens/s; `format`: of weights, `native` as a GGUF file has them,
-    a mixture as llama.cpp's files of its name have it, by default native for such files, for checkpoints of quantised
-    weights and, where no GPU computes, for those in bf16, f16 for others; Helm also reads `Q4_K_M` and `FP16`, which
+    a mixture as llama.cpp's files of its name have it, by default native for such files, for models that were
+    released in quantised weights (llama.cpp plans those of which GGUF files have the type) and, where no GPU computes,
+    for checkpoints in bf16, f16 for others; Helm also reads `Q4_K_M` and `FP16`, which
     the schema does not list; `routing`: a file that says which experts tokens choose, by default all alike; `draft`:
     what drafts tokens, `mtp` for the model's own head or a smaller model, of which every step verifies `draft_tokens`,
     each accepted with probability `acceptance` once those before it were; `engine`: whose speed is predicted, and whose

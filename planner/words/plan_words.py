@@ -20,8 +20,9 @@ from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Select
 from helmsman.schemas.predicted import PhasePrediction
 from helmsman.schemas.units import format_number, format_seconds
 
-SMALLER: tuple[StoredFormat, ...] = ("q8_0", "q4_k")
-"""Formats that are offered where weights do not all fit, that which loses least first."""
+SMALLER: tuple[StoredFormat, ...] = ("q8_0", "q4_k", "q4_0")
+"""Formats that are offered where weights do not all fit, that which loses least first; the last is for rows that are
+no whole blocks of the one before."""
 
 _DEVICES = {"cpu": "CPU", "cuda": "GPU", "rocm": "GPU", "metal": "GPU", "xpu": "GPU", "loopback": "accelerator"}
 """Names of devices by kind."""

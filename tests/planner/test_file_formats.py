@@ -242,3 +242,22 @@ def test_a_plan_in_a_format_that_nothing_multiplies_is_not_run() -> None:
     with pytest.raises(UsageError, match="planned and simulated") as caught:
         check_executed(decide(replace(request, weights="q5_k")).plan)
     assert (caught.value.field, caught.value.value) == ("residence", "q5_k")
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "for_llama"),
+    [
+        ("gpt-oss-20b", "mxfp4", "mxfp4"),
+        ("Qwen3.6-27B-NVFP4", "nvfp4", "f16"),
+        ("DeepSeek-V3", "fp8_block", "f16"),
+        ("Qwen3-8B", "f16", "f16"),
+    ],
+)
+def test_models_of_quantised_weights_are_planned_as_they_were_released(name: str, most: str, for_llama: str) -> None:
+    model = load_model(name)
+    assert resolve_formats(None, name, model)[0] == most
+    assert resolve_formats(None, name, model, in_gguf=True)[0] == for_llama
+    assert resolve_formats("q8_0", name, model) == ("q8_0", {})
+    question = {"model": name, "hardware": "rtx4090-7950x"}
+    assert request_from(question).weights == most
+    assert request_from({**question, "engine": "llama.cpp"}).weights == for_llama

@@ -36,6 +36,14 @@ def test_a_smaller_format_comes_first_and_does_fit(strategy: str) -> None:
     assert not fits(request_from({**question, "format": larger}))
 
 
+def test_a_format_whose_blocks_have_whole_rows_is_offered() -> None:
+    """Rows of gpt-oss are 2880 values long, which are no whole blocks of q4_k; it was released in mxfp4."""
+    question = {"model": "gpt-oss-120b", "hardware": "rtx4090-7950x", "ram_available": 64 * 10**9, "format": "f16"}
+    assert refused(**question).startswith("it fits with `format` q4_0")
+    machine = {"gpu": "RTX 4090", "cpu": "AMD EPYC 7763", "ram": 448 * 2**30}
+    assert refused(model="DeepSeek-V3", hardware=machine).startswith("it fits with `format` q4_0")
+
+
 def test_caches_and_contexts_come_before_memory() -> None:
     question = {
         "model": "Qwen3-8B", "hardware": "rtx4060-laptop", "strategy": "vllm", "format": "q4_k", "prompt_tokens": 16,

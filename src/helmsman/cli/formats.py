@@ -15,8 +15,8 @@ def add_format_arguments(group: argparse._ArgumentGroup, native: bool = False) -
     if native:
         weights = (
             "how weights are stored: one format, or a mixture as llama.cpp's files have it (Q4_K_M); native: as files "
-            "or configs say; best: what loses least (default: native for quantised files and, without a GPU, for bf16, "
-            "else f16; helm-list formats)"
+            "or configs say; best: what loses least (default: native for quantised models and, without a GPU, for "
+            "bf16, else f16; helm-list formats)"
         )
         choices = (*WEIGHTS_FORMATS, NATIVE, BEST)
         group.add_argument("--format", type=format_named, choices=choices, metavar="NAME", help=weights)

@@ -137,8 +137,9 @@ def request_of(
     from helmsman.planner.request import PlanRequest
 
     engine = getattr(args, "engine", None)
-    weights, formats = resolve_formats(args.format, args.model, model, keeps_bf16(hardware, engine))
     strategy = strategy_of(engine, args.strategy)
+    kept, in_gguf = keeps_bf16(hardware, engine), strategy == "llama-cpp"
+    weights, formats = resolve_formats(args.format, args.model, model, kept, in_gguf)
     name = RECOMMENDED if strategy == ALL else FORMER.get(strategy, strategy)
     of = method(name)
     return PlanRequest(
