@@ -23,6 +23,9 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Plan
 
+ENOUGH = 0.01
+"""The part of a proven bound within which a plan is not asked for again: predictions are further off."""
+
 Decide = Callable[[PlanRequest[Any]], Decision]
 
 
@@ -55,6 +58,8 @@ def decide_mixed(request: PlanRequest[Any], decide: Decide, propose: Decide | No
         try:
             uniform = (propose or decide)(replace(request, weights=fmt))
             decisions.append(_mixed(uniform, formats, request.objective))
+            if _is_proven(decisions[-1]):
+                break
         except (InfeasibleError, UsageError) as error:
             refused = error
     if not decisions:
@@ -63,6 +68,13 @@ def decide_mixed(request: PlanRequest[Any], decide: Decide, propose: Decide | No
     fastest = min(decisions, key=lambda decision: objective_of(speed(decision.outline), request.objective).mid)
     accept(fastest.plan)
     return fastest
+
+
+def _is_proven(decision: Decision) -> bool:
+    """Whether plans made for weights in other formats can save next to nothing."""
+    drafted = decision.drafted
+    certificate = drafted.certificate if isinstance(drafted, Plan) else None
+    return certificate is not None and certificate.gap <= ENOUGH
 
 
 def places_own_formats(request: PlanRequest[Any]) -> bool:

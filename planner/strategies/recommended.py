@@ -40,6 +40,9 @@ FITTED: tuple[str, Mapping[str, object]] = ("llama-cpp", {"same_software": True,
 """llama.cpp's own placement of experts, and of layers on several accelerators: for models that `optimal` does not know,
 whose search uses one."""
 
+DIVIDED: tuple[str, Mapping[str, object]] = ("llama-cpp", {"same_software": True, "split_mode": "layer"})
+"""Whole layers on several accelerators: of equal dense blocks, which are then all where there is room for them."""
+
 _ROUNDING = 1e-9
 """Relative difference that is none."""
 
@@ -156,7 +159,9 @@ def _doubts_of_explained(chosen: "Contender", searched: "Decision") -> Iterator[
 def _simple_of(request: "PlanRequest[RecommendedOptions]") -> tuple[tuple[str, Mapping[str, object]], ...]:
     """Return the simple strategies for a model and a machine, with their options."""
     several = sum(device.kind != "cpu" for device in request.hardware.devices) > 1
-    return (*SIMPLE, FITTED) if not request.model.is_dense and (request.model.routed or several) else SIMPLE
+    if request.model.is_dense:
+        return (*SIMPLE, DIVIDED) if several else SIMPLE
+    return (*SIMPLE, FITTED) if request.model.routed or several else SIMPLE
 
 
 def _simple(request: "PlanRequest[RecommendedOptions]") -> "Iterator[Decision]":
