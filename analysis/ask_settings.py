@@ -1,17 +1,21 @@
 """Write plans as settings of other engines, and predict the speed of settings that somebody has."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from helmsman.analysis.why_slower import why_slower
+from helmsman.hwdb.load_model import load_model
 from helmsman.planner.cost.rounding import with_rounding
 from helmsman.planner.decide import decide
 from helmsman.planner.decision import Decision
+from helmsman.planner.machine import roles
 from helmsman.planner.options import offered, read_options
 from helmsman.planner.prediction.speed import planned
 from helmsman.planner.registry import RECOMMENDED, method
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.serving.tensor_parallel import held_by
 from helmsman.planner.settings.engine_format import EngineFormat, ReadSettings, SettingsSubject
 from helmsman.planner.settings.plan_places import PlanPlaces
 from helmsman.planner.settings.registry import engine_format, own_engine, read_text
@@ -19,6 +23,7 @@ from helmsman.schemas.comparison import Planned
 from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
 from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
 from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 
 
@@ -118,6 +123,9 @@ def _asked(read: ReadSettings, request: PlanRequest[Any]) -> Decision:
     """Return the plan of settings, of the software that the request means. Raises InfeasibleError where they do not
     fit."""
     options: Any = _options(read)
+    if read.strategy == "llama-cpp" and not options.fit and options.split_mode is options.tensor_split is None:
+        several = len(roles(request.hardware).accelerators) > 1
+        options = replace(options, split_mode="layer") if several else options  # llama.cpp's own default
     if request.strategy == read.strategy:
         kept = {name: getattr(request.options, name) for name in _OF_SOFTWARE if hasattr(request.options, name)}
         options = replace(options, **kept)
@@ -150,6 +158,17 @@ def _subject(request: PlanRequest[Any]) -> SettingsSubject:
     return SettingsSubject(request.model, request.weights, request.formats, request.hardware, request.workload)
 
 
+def _asked_model(plan: Plan) -> Model:
+    """Return the model that was asked about: of one that several cards hold together, that of the catalogue."""
+    cards = PlanPlaces(plan).cards
+    if cards > 1:
+        with suppress(HelmError):
+            asked = load_model(plan.model.name)
+            if held_by(asked, cards) == plan.model:
+                return asked
+    return plan.model
+
+
 def same_request(plan: Plan, hardware: Hardware) -> PlanRequest[Any]:
     """Return the request whose answer a plan is, with all options of its strategy, on `hardware`."""
     own = plan.strategy.name
@@ -164,7 +183,7 @@ def request_of_plan(plan: Plan, hardware: Hardware | None = None) -> PlanRequest
     of_software = {} if name == RECOMMENDED else _offered_options(plan)
     known = {option: value for option, value in of_software.items() if option in _OF_SOFTWARE}
     return PlanRequest(
-        plan.model,
+        _asked_model(plan),
         hardware or plan.machine or plan.hardware,
         plan.workload,
         name,

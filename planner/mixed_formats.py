@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from helmsman.lowering.placement import batches_of, shaped
@@ -43,31 +44,36 @@ def with_formats(plan: Plan, formats: Formats, costs: CostModel) -> Plan:
 
 def decide_mixed(request: PlanRequest[Any], decide: Decide, propose: Decide | None = None) -> Decision:
     """Return the decision of `decide`; where tensors have formats of their own, the fastest of the plans that it, or
-    `propose` in its place, makes for weights in one of them, each predicted with all formats then. `optimal` compares
+    `propose` in its place, makes for weights in one of them, each predicted with all formats then, up to the first that
+    is proven to be within a hundredth of the best (of one batch). `optimal` compares
     with all formats from the start, others are asked once where they place tensors by their own formats, and the
     recommended plan is chosen among strategies that were each asked about all formats.
 
-    Raises what the last one raises where none fits."""
+    Raises where none fits what is raised for the one that lacks least."""
     formats = request.formats
     if not formats or request.strategy == RECOMMENDED or places_own_formats(request):
         return decide(request)
     _check_options(request.options)
     decisions = list[Decision]()
-    refused: HelmError | None = None
+    refused = list[HelmError]()
     for fmt in format_sizes(request.model, formats):
         try:
             uniform = (propose or decide)(replace(request, weights=fmt))
             decisions.append(_mixed(uniform, formats, request.objective))
-            if _is_proven(decisions[-1]):
+            if request.batch is None and request.batches is None and _is_proven(decisions[-1]):
                 break
         except (InfeasibleError, UsageError) as error:
-            refused = error
+            refused.append(error)
     if not decisions:
-        assert refused is not None
-        raise refused
+        raise min(refused, key=_lacking)
     fastest = min(decisions, key=lambda decision: objective_of(speed(decision.outline), request.objective).mid)
     accept(fastest.plan)
     return fastest
+
+
+def _lacking(refused: HelmError) -> float:
+    """Return the bytes that a refusal says are missing; no number of them would do where it says none."""
+    return sum(refused.lacks.values()) if isinstance(refused, InfeasibleError) and refused.lacks else inf
 
 
 def _is_proven(decision: Decision) -> bool:

@@ -133,9 +133,9 @@ class Method(Generic[OptionsT]):
     where that is known in less time than the plan takes, raising UsageError as `decide` does; `slow`: whether a plan
     takes seconds, so that a refusal does not ask for many, `quick`: milliseconds, so that studies answer many in a row;
     `propose`: the same plan for who predicts it otherwise, where choosing it is quicker without its prediction;
-    `own_formats`: whether it places tensors of a model that is not dense by the formats that they have of their own,
-    and not by one for all; `driven`: the machine that predictions of a request rest on, of methods whose software
-    drives it in another way than its record says."""
+    `own_formats`: whether it places tensors by the formats that they have of their own, and not by one for all;
+    `driven`: the machine that predictions of a request rest on, of methods whose software drives it in another way than
+    its record says."""
 
     name: str
     summary: str

@@ -1,5 +1,6 @@
 """A replica: the devices that serve one copy of a model, and what of the machine is theirs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from helmsman.lowering.placement import Placed, Placement
@@ -103,7 +104,7 @@ def replica_of(placed: Placed, options: ReplicaOptions) -> Replica:
     whole = parts == len(layers) == 1
     mine = _working(placed, machine) if whole else _dividing(placed, machine, options, parts)
     host = machine.host if mine else machine.solo
-    share = options.host_share or _node_share(machine, len(mine))
+    share = options.host_share or _node_share(machine, _cards(mine))
     hardware = _with_share(placed.hardware, host, share)
     plan = _moved(placed, hardware) if whole else divided(placed, hardware, mine[0], parts)
     return Replica(plan, placed.model, mine, parts, layers, hardware.device(host.name))
@@ -137,9 +138,14 @@ def _dividing(placed: Placed, roles: Roles, options: ReplicaOptions, parts: int)
 
 
 def _node_share(roles: Roles, mine: int) -> float:
-    """The replica's accelerators as a part of all those nearest to its host."""
-    near = [device for device in roles.hardware.devices if device.kind != "cpu" and _nearest(roles, device)]
-    return min(1.0, mine / len(near)) if mine and near else 1.0
+    """The replica's cards, `mine`, as a part of all those nearest to its host."""
+    near = _cards(device for device in roles.hardware.devices if device.kind != "cpu" and _nearest(roles, device))
+    return min(1.0, mine / near) if mine and near else 1.0
+
+
+def _cards(accelerators: Iterable[Device]) -> int:
+    """Return how many cards accelerators are, of which one may be several."""
+    return sum(cards_of(device.product or "")[0] for device in accelerators)
 
 
 def _nearest(roles: Roles, device: Device) -> bool:

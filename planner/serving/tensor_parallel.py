@@ -30,15 +30,20 @@ _FIELD = "tensor_parallel"
 def equal_accelerators(roles: Roles, count: int, field: str = _FIELD, value: int | None = None) -> tuple[Device, ...]:
     """Return so many accelerators of one kind with equal memories. Raises UsageError where there are fewer; `field`,
     `value`: what was asked for, where that is not the number of them."""
-    sizes = {memory.name: memory.available for memory in roles.hardware.memories}
-    groups: dict[tuple[object, ...], list[Device]] = {}
-    for device in roles.accelerators:
-        groups.setdefault((device.kind, device.product, device.read.value, sizes[device.memory]), []).append(device)
-    alike = max(groups.values(), key=len, default=[])
+    alike = most_alike(roles)
     if len(alike) < count:
         remedy = f"{roles.hardware.name} has {len(alike)} of {count}"
         raise UsageError("not as many equal accelerators", field=field, value=value or count, remedy=remedy)
     return tuple(alike[:count])
+
+
+def most_alike(roles: Roles) -> list[Device]:
+    """Return the accelerators of the kind, with equal memories, that there are most of."""
+    sizes = {memory.name: memory.available for memory in roles.hardware.memories}
+    groups: dict[tuple[object, ...], list[Device]] = {}
+    for device in roles.accelerators:
+        groups.setdefault((device.kind, device.product, device.read.value, sizes[device.memory]), []).append(device)
+    return max(groups.values(), key=len, default=[])
 
 
 def divided(placed: Placed, hardware: Hardware, accelerator: Device, parts: int) -> Placement:
@@ -74,7 +79,7 @@ def part_of(model: Model, parts: int) -> Model:
 
 def held_by(model: Model, parts: int, field: str = _FIELD) -> Model:
     """Return a model as its parts hold it together: of key and value heads, and of groups of state spaces, that are
-    fewer than the parts, each part has a copy of one.
+    fewer than the parts, each part has a copy of one. Latent caches, of which each part has all, are counted once.
 
     Raises UsageError where heads, networks or experts cannot be divided evenly."""
     if model.is_dense:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from helmsman.lowering.stored_names import TensorKey, file_name, names_by_tensor
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import embedding_tensors, output_tensors, tensors
+from helmsman.planner.serving.engine_reserve import cards_of
 from helmsman.planner.settings.command_flags import FIELD
 from helmsman.planner.settings.engine_format import (
     EngineFormat,
@@ -64,15 +65,20 @@ def _name(names: Mapping[TensorKey, tuple[frozenset[str], ...]], key: TensorKey)
 def write(places: PlanPlaces) -> WrittenSettings:
     """Return the map as JSON. Raises UsageError for a machine without a GPU of its own memory."""
     check_accelerator(places, "Accelerate")
-    names = [device.name for device in places.roles.accelerators]
+    numbers, cards = 0, dict[str, range]()
+    for device in places.roles.accelerators:
+        count, _ = cards_of(device.product or "")
+        cards[device.name], numbers = range(numbers, numbers + count), numbers + count
     content: dict[str, int | str] = {}
     divided = list[str]()
-    for module, members in modules(places.plan.model).items():
+    known = modules(places.plan.model)
+    for number, (module, members) in enumerate(known.items()):
         sides = Counter[str]()
         for tensor in members:
             sides[places.tensors[tensor.name, tensor.layer].side] += places.size(tensor)
         side = sides.most_common(1)[0][0]
-        content[module] = "cpu" if side == HOST else names.index(side)
+        own = cards.get(side, range(0))  # of cards that divide layers, each has those of one after the other
+        content[module] = "cpu" if side == HOST else own[number * len(own) // len(known)]
         divided += [module] if len(sides) > 1 else []
     if (head := tied_head(places.plan.model)) is not None:
         content[head] = content[module_of(file_name(places.plan.model.family, embedding_tensors(places.plan.model)[0]))]
@@ -81,7 +87,7 @@ def write(places: PlanPlaces) -> WrittenSettings:
 
 def _differences(places: PlanPlaces, divided: list[str]) -> Iterator[Difference]:
     yield from places.differences()
-    yield from places.cards_in_turn()
+    yield from places.undivided("every card has modules of its own")
     yield from host_computes(places)
     yield from other_formats(places, "a checkpoint that transformers reads")
     if divided:

@@ -80,7 +80,6 @@ def _largest(places: PlanPlaces) -> int:
 
 def _differences(places: PlanPlaces, away: int) -> Iterator[Difference]:
     yield from places.differences()
-    yield from places.cards_in_turn()
     yield from host_computes(places)
     yield from other_formats(places, "a checkpoint that transformers reads")
     if away and _in_storage(places):

@@ -123,6 +123,7 @@ def _ranges(layers: list[int]) -> str:
 
 def _differences(places: PlanPlaces) -> Iterator[Difference]:
     yield from dense_elsewhere(places)
+    yield from places.undivided("every card has layers of its own: no -tp is set")
     yield from other_formats(places, "EXL3")
     if _away(places)[1] and not places.plan.expert_slots:
         instead = "often used ones are brought there in turn; EXL3_MOE_CPU_SWAP=0 keeps them where they are"
@@ -154,7 +155,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
         options |= _offloaded(last["--moe_cpu_offload"].values[0], subject.model)
     if "--moe_cpu_split" in last:
         away, count = whole_number(last["--moe_cpu_split"]), expert_number(subject.model, "exllamav3")
-        strategy, options = "ktransformers", {"gpu_experts": max(0, count - away)}
+        strategy, options = "ktransformers", {"gpu_experts": max(0, count - away), "tensor_parallel_size": 1}
     batch = whole_number(last["--autosplit_max_batch_size"], 1) if "--autosplit_max_batch_size" in last else None
     tokens = whole_number(last["--cache_size"], 1) if "--cache_size" in last else None
     context = None if tokens is None else tokens // (batch or subject.workload.batch)

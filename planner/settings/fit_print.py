@@ -26,6 +26,7 @@ def read_fit_print(text: str, subject: SettingsSubject) -> ReadSettings:
     name, wanted = next(iter(rows.items()))
     options, size = min(_placements(subject), key=lambda placed: abs(placed[1] - wanted))
     flags = " ".join(f"{key} {value}" for key, value in options.items())
+    options["split_mode"] = "none"  # the table is of one device
     assumed = f"the table says no flags: `{flags}` is nearest, {size // _MIB} MiB of weights on {name}"
     placed = (f"{name}: {wanted // _MIB} MiB of weights",)
     return ReadSettings("llama.cpp", "llama-cpp", options, placed=placed, assumed=(assumed,), kv="f16")

@@ -105,6 +105,7 @@ def write(places: PlanPlaces) -> WrittenSettings:
 
 
 def _differences(places: PlanPlaces) -> Iterator[Difference]:
+    yield from places.undivided("one card does everything")
     if places.plan.strategy.name != "freetoken":
         yield from dense_elsewhere(places)
         yield Difference(

@@ -195,7 +195,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
 
 
 def _as_priced(flag: GivenFlag, subject: SettingsSubject) -> bool:
-    """Whether a prediction knows what a flag says: threads, as many as there are cores or fewer, and accelerators."""
+    """Whether a prediction knows what a flag says: threads, as many as there are cores or fewer."""
     return flag.name == _THREADS and threads_are_priced(flag, subject)
 
 

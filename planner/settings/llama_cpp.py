@@ -3,9 +3,10 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from helmsman.planner.machine import roles
 from helmsman.planner.serving.engine_reserve import cards_of
 from helmsman.planner.settings.command_flags import FIELD, GivenFlag, texts, whole_number, words_of
 from helmsman.planner.settings.engine_format import (
@@ -106,14 +107,27 @@ def micro_batch(places: PlanPlaces) -> int:
 def _divided(own: LlamaPlaces) -> list[str]:
     """Return the flags that divide slots among accelerators, where there are several, or several cards are one."""
     if own.slots and own.places.cards > 1:
-        cards = [cards_of(device.product or "")[0] for device in own.places.roles.accelerators]
-        shares = (f"{slots / of:g}" for slots, of in zip(own.counts, cards, strict=True) for _ in range(of))
-        return ["-sm", "layer", "-ts", ",".join(shares)]
+        return ["-sm", "layer", "-ts", ",".join(f"{share:g}" for share in _shares(own))]
     if len(own.counts) < 2 or not own.slots:
         return []
     if own.counts[0] == own.slots:
         return ["-sm", "none"]
     return ["-sm", "layer", "-ts", ",".join(map(str, own.counts))]
+
+
+def _shares(own: LlamaPlaces) -> Iterator[float]:
+    """Yield the slots of every accelerator of the machine that was asked about, where several cards of it are one in
+    the plan: each of these has as many."""
+    plan = own.places.plan
+    of_one = dict(zip((device.name for device in own.places.roles.accelerators), own.counts, strict=True))
+    joined = next(d for d in own.places.roles.accelerators if cards_of(d.product or "")[0] > 1)
+    left, product = cards_of(joined.product or "")
+    for device in roles(plan.machine or plan.hardware).accelerators:
+        if left and device.product in (product, joined.product):
+            yield of_one[joined.name] / cards_of(joined.product or "")[0]
+            left -= 1
+        else:
+            yield 0 if device.name == joined.name else of_one.get(device.name, 0)
 
 
 def _stays(places: PlanPlaces) -> bool:

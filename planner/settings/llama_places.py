@@ -17,6 +17,7 @@ from helmsman.planner.settings.plan_places import HOST, PlanPlaces
 from helmsman.planner.settings.tensor_names import tensor_names
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import FORMAT_FACTS
 
 _BACKENDS = {"rocm": "ROCm", "metal": "Metal"}
 """The backends of llama.cpp by kinds of devices, where it is not CUDA."""
@@ -83,7 +84,11 @@ class LlamaPlaces:
     def differences(self) -> Iterator[Difference]:
         """Yield what llama.cpp cannot place so."""
         yield from self.places.differences()
-        yield from self.places.cards_in_turn()
+        yield from self.places.undivided("every card has layers of its own")
+        kinds = (rule.format for rule in self.places.plan.residence)
+        others = sorted({fmt for fmt in kinds if FORMAT_FACTS[fmt].gguf_file is None})
+        if others:
+            yield Difference(what=f"weights are in {', '.join(others)}", instead="GGUF files have no such types")
         streamed = sum(tensor.layer is not None and self.places.tensors[_key(tensor)].moves for tensor in self._all)
         if streamed and self.places.plan.workload.batch < OFFLOADED_TOKENS:
             instead = "the processors compute them where they are"

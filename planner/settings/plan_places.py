@@ -116,10 +116,10 @@ class PlanPlaces:
         """Return how many equal cards divide every layer, as one accelerator."""
         return max((cards_of(device.product or "")[0] for device in self.roles.accelerators), default=1)
 
-    def cards_in_turn(self) -> Iterator[Difference]:
-        """Yield that cards which divide layers have whole ones, of an engine that divides none."""
+    def undivided(self, instead: str) -> Iterator[Difference]:
+        """Yield what an engine whose settings divide no layer among cards does `instead`."""
         if self.cards > 1:
-            yield Difference(what=f"{self.cards} cards divide every layer", instead="layers are whole, on one each")
+            yield Difference(what=f"{self.cards} cards divide every layer", instead=instead)
 
     def differences(self) -> Iterator[Difference]:
         """Yield what is of no engine that takes tensors as a whole: parts, slots, windows, drafts."""

@@ -132,7 +132,7 @@ def _question(request: PlanRequest[FreeTokenOptions]) -> EngineQuestion:
     """Return the question. Raises UsageError for a model without experts, a machine without an accelerator, and numbers
     that are none."""
     options = request.options
-    frame = frame_of(request, options.table, fused=True)
+    frame = replace(frame_of(request, options.table, fused=True), formats=request.formats)
     check_experts(frame, "freetoken")
     slots = options.expert_slots
     if slots is not None and slots < 0:
@@ -151,4 +151,5 @@ STRATEGY = engine_method(
     "FreeToken: the experts used last in the accelerator's memory, others fetched or computed by the CPU",
     FreeTokenOptions,
     _question,
+    own_formats=True,
 )

@@ -135,7 +135,7 @@ def _question(request: PlanRequest[KTransformersOptions]) -> EngineQuestion:
     """Return the question. Raises UsageError for a model without experts, a machine without an accelerator, and numbers
     that are none."""
     options = request.options
-    frame = frame_of(request, options.table, fused=True)
+    frame = replace(frame_of(request, options.table, fused=True), formats=request.formats)
     check_experts(frame, "ktransformers")
     for name, value in (("gpu_experts", options.gpu_experts), ("stream_above", options.stream_above)):
         if value is not None and value < 0:
@@ -150,8 +150,8 @@ def _question(request: PlanRequest[KTransformersOptions]) -> EngineQuestion:
 def _ways(request: PlanRequest[KTransformersOptions]) -> Iterator[PlanRequest[KTransformersOptions]]:
     """Yield a request for every number of cards that it leaves open; for one where placements alone are compared."""
     options = request.options
-    wanted = 1 if options.tensor_parallel_size is None and options.same_software else options.tensor_parallel_size
-    for count in card_counts(wanted, frame_of(request, options.table, fused=True)):
+    frame = frame_of(request, options.table, fused=True)
+    for count in card_counts(options.tensor_parallel_size, frame, options.same_software):
         yield replace(request, options=replace(options, tensor_parallel_size=count))
 
 
@@ -160,5 +160,6 @@ STRATEGY = engine_method(
     "ktransformers: so many experts of every layer on the accelerator, the others on the CPU",
     KTransformersOptions,
     _question,
+    own_formats=True,
     ways=_ways,
 )

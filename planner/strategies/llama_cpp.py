@@ -128,15 +128,15 @@ class LlamaCpp:
         return f"`n_cpu_moe` {least}" if least else ""
 
     def least_away(self, frame: Frame) -> int | None:
-        """Return of how few first layers experts have to stay with the CPU for the others to fit; None where no number
-        does."""
+        """Return of how few first layers experts have to stay with the CPU for the others to fit the accelerators; None
+        where no number does, or the host has no room for so many."""
 
         def without(count: int) -> LlamaCpp:
             return replace(self, overrides=(*self.overrides, experts_override(count, frame.model, "n_cpu_moe")))
 
-        counts = range(frame.model.layers + 1)
-        least = bisect_left(counts, True, key=lambda count: without(count)._fits(frame))
-        return counts[least] if least < len(counts) else None
+        counts, slots = range(frame.model.layers + 1), self.slots(frame)
+        least = bisect_left(counts, True, key=lambda count: not without(count)._crowded(frame, slots))
+        return counts[least] if least < len(counts) and without(counts[least])._fits(frame) else None
 
     def _fits(self, frame: Frame) -> bool:
         return not shortages(memory_use(self.placement(frame)))
@@ -179,7 +179,7 @@ class LlamaCppOptions:
     )
     n_cpu_moe: int | None = option(
         None,
-        "llama-cpp: experts of the first N layers stay with the CPU (default: as few as pay)",
+        "llama-cpp: experts of the first N layers stay with the CPU (default: as few as is fastest)",
         metavar="N",
         parse=int,
     )
@@ -281,7 +281,8 @@ def _ways(request: PlanRequest[LlamaCppOptions]) -> Iterator[PlanRequest[LlamaCp
     if divided is not None:
         yield divided
     if request.model.routed and _places_nothing(options):
-        for way in filter(None, (request, divided)):
+        alone = replace(request, options=replace(options, split_mode="none")) if open_mode else request
+        for way in filter(None, (alone, divided)):
             yield from _with_experts_away(way)
         if divided is not None:
             yield replace(request, options=replace(options, fit=True))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from helmsman.planner.machine import roles
 from helmsman.planner.options import option
 from helmsman.planner.registry import RECOMMENDED, Method, method
 from helmsman.planner.strategies.common_options import OptimalOptions
@@ -41,7 +42,7 @@ FITTED: tuple[str, Mapping[str, object]] = ("llama-cpp", {"same_software": True,
 whose search uses one."""
 
 DIVIDED: tuple[str, Mapping[str, object]] = ("llama-cpp", {"same_software": True, "split_mode": "layer"})
-"""Whole layers on several accelerators: of equal dense blocks, which are then all where there is room for them."""
+"""Whole layers on several accelerators, as many as fit: for dense models, whose search may share blocks among all."""
 
 _ROUNDING = 1e-9
 """Relative difference that is none."""
@@ -158,7 +159,7 @@ def _doubts_of_explained(chosen: "Contender", searched: "Decision") -> Iterator[
 
 def _simple_of(request: "PlanRequest[RecommendedOptions]") -> tuple[tuple[str, Mapping[str, object]], ...]:
     """Return the simple strategies for a model and a machine, with their options."""
-    several = sum(device.kind != "cpu" for device in request.hardware.devices) > 1
+    several = len(roles(request.hardware).accelerators) > 1
     if request.model.is_dense:
         return (*SIMPLE, DIVIDED) if several else SIMPLE
     return (*SIMPLE, FITTED) if request.model.routed or several else SIMPLE

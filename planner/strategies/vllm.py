@@ -16,6 +16,7 @@ from helmsman.planner.machine import check_separate
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.serving.tensor_parallel import most_alike
 from helmsman.planner.strategies.common_options import (
     cards_option,
     check_cards,
@@ -34,11 +35,12 @@ from helmsman.planner.strategies.engines.vllm_cards import card_counts, joined, 
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.prefix_store import kv_store, store_label, store_rules
-from helmsman.planner.tensor_formats import with_own_formats
+from helmsman.planner.tensor_formats import Formats, size_in, with_own_formats
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Residence, Schedule
+from helmsman.schemas.same import Same
 
 GIB = 2**30
 """What vLLM's `--cpu-offload-gb` counts in."""
@@ -114,8 +116,7 @@ class Vllm:
 
     def _more_cards(self, frame: Frame) -> Iterator[int]:
         """The fewest equal cards that would do, if any number of them does."""
-        equal = [card for card in frame.roles.accelerators if card.product == frame.accelerator.product]
-        for cards in range(self.cards + 1, len(equal) + 1):
+        for cards in range(self.cards + 1, len(most_alike(frame.roles)) + 1):
             try:
                 placed = replace(self, cards=cards).placement(frame)
             except UsageError:
@@ -132,7 +133,7 @@ class Vllm:
 
     def _least(self, frame: Frame, first: int) -> int | None:
         """The least whole number of GiB, from `first` on, with which it fits."""
-        blocks = _parameters(frame.model, frame.weights)
+        blocks = _parameters(Same(frame.model), frame.weights, Same(frame.formats))
         most = ceil(sum(size for block in blocks for _, size in block) / GIB)
         sizes = range(first, most + 1)
         least = bisect_left(sizes, True, key=lambda size: self._enough(frame, size))
@@ -166,7 +167,7 @@ def _offloaded(frame: Frame, limit: int) -> Iterator[Residence]:
 def offloaded(frame: Frame, limit: int) -> tuple[int, tuple[Tensor, ...]]:
     """Blocks that are offloaded whole, and the tensors of the next one: parameters go until `limit` bytes have gone."""
     gone, parts = 0, list[Tensor]()
-    for layer, block in enumerate(_parameters(frame.model, frame.weights)):
+    for layer, block in enumerate(_parameters(Same(frame.model), frame.weights, Same(frame.formats))):
         parts.clear()
         for parameter, size in block:
             if gone >= limit:
@@ -177,14 +178,18 @@ def offloaded(frame: Frame, limit: int) -> tuple[int, tuple[Tensor, ...]]:
 
 
 @lru_cache(maxsize=64)
-def _parameters(model: Model, weights: StoredFormat) -> tuple[_Parameters, ...]:
-    """Return by block the (tensors, bytes) of every parameter, in vLLM's order."""
+def _parameters(same: Same[Model], weights: StoredFormat, own: Same[Formats]) -> tuple[_Parameters, ...]:
+    """Return by block the (tensors, bytes) of every parameter, in vLLM's order; `own`: formats of tensors that are not
+    kept in that of the other `weights`."""
+    model, formats = same.document, own.document
 
-    def of(letter: str) -> _Parameters:
-        parameters = block_parameters(model, model.pattern.index(letter))
-        return tuple((tensors, sum(tensor.size(weights) for tensor in tensors)) for tensors in parameters)
+    def of(layer: int) -> _Parameters:
+        parameters = block_parameters(model, layer)
+        return tuple((tensors, sum(size_in(tensor, formats, weights) for tensor in tensors)) for tensors in parameters)
 
-    kinds = {letter: of(letter) for letter in model.pattern}
+    if formats:
+        return tuple(of(layer) for layer in range(model.layers))
+    kinds = {letter: of(model.pattern.index(letter)) for letter in model.pattern}
     return tuple(kinds[letter] for letter in model.pattern)
 
 
@@ -223,7 +228,7 @@ class VllmOptions:
 
 def _question(request: PlanRequest[VllmOptions]) -> EngineQuestion:
     options = request.options
-    frame = frame_of(request, options.table)
+    frame = replace(frame_of(request, options.table), formats=request.formats)
     offload = None if options.cpu_offload_gb == LEAST else float(options.cpu_offload_gb)
     share = options.gpu_memory_utilization
     if offload is not None and not (isfinite(offload) and 0 <= offload <= 2**20):
@@ -249,11 +254,16 @@ def _question(request: PlanRequest[VllmOptions]) -> EngineQuestion:
 def _ways(request: PlanRequest[VllmOptions]) -> Iterator[PlanRequest[VllmOptions]]:
     """Yield a request for every number of cards that it leaves open; for one where placements alone are compared."""
     options = request.options
-    wanted = 1 if options.tensor_parallel_size is None and options.same_software else options.tensor_parallel_size
-    for count in card_counts(wanted, frame_of(request, options.table)):
+    frame = frame_of(request, options.table)
+    for count in card_counts(options.tensor_parallel_size, frame, options.same_software):
         yield replace(request, options=replace(options, tensor_parallel_size=count))
 
 
 STRATEGY = engine_method(
-    "vllm", "vLLM, with weights that the accelerator has no room for in host memory", VllmOptions, _question, ways=_ways
+    "vllm",
+    "vLLM, with weights that the accelerator has no room for in host memory",
+    VllmOptions,
+    _question,
+    own_formats=True,
+    ways=_ways,
 )

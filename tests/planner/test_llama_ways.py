@@ -86,3 +86,17 @@ def test_whole_layers_on_all_accelerators_are_recommended_where_shared_blocks_sa
     found = plan({**question, "prompt_tokens": 128, "output_tokens": 128}).plan
     assert found.label == "llama-cpp -ngl 65 -sm layer -ts 33,32"
     assert all(passed.gain.mid < 0.01 * passed.seconds for passed in found.passed_over)
+
+
+def test_a_way_that_llama_cpp_cannot_express_is_passed_over() -> None:
+    """--fit moves parts of layers by the names of their tensors, which it has none of for DeepSeek-V3.2."""
+    machine = {"gpu": "2x RTX 4090", "cpu": "AMD EPYC 9354", "ram": 768 * 2**30}
+    assert planned("DeepSeek-V3.2", machine, "q4_0").label.startswith("llama-cpp -ngl 62 -sm layer")
+
+
+def test_experts_are_counted_by_the_accelerator_where_the_host_is_small() -> None:
+    """Where all experts would be too many for the host, fewer with it are not."""
+    machine = {"gpu": "RTX 4090", "cpu": "AMD Ryzen 9 7950X", "ram": 14 * 2**30}
+    assert isinstance(planned("Qwen3-30B-A3B", machine, "q8_0").strategy.options["n_cpu_moe"], int)
+    with pytest.raises(InfeasibleError):
+        planned("Qwen3-30B-A3B", machine, "q8_0", cpu_moe=True)

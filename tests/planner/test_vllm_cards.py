@@ -15,6 +15,7 @@ from helmsman.planner.serving.replica import ReplicaOptions, replica_of
 from helmsman.planner.serving.tensor_parallel import part_of
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.figures import scaled_figure
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 
@@ -131,3 +132,36 @@ def test_cards_that_are_more_than_kv_heads_have_copies_of_them() -> None:
     bytes_of = [size.kv for made_plan in (four, eight) for size in made_plan.predicted.memory if size.kv]
     assert bytes_of[1] == 2 * bytes_of[0]
     assert eight.model.attention(0).kv_heads == 8 and eight.model.name == four.model.name
+
+
+def test_batches_are_sought_up_to_what_all_numbers_of_cards_hold() -> None:
+    """One card holds the model alone for no sequence; a refusal says what the two hold."""
+    question = {"model": "Qwen3-14B", "hardware": PAIR, "format": "f16", "strategy": "vllm"}
+    lengths = {"prompt_tokens": 128, "output_tokens": 128}
+    found = plan({**question, **lengths, "batch": "best", "objective": "throughput"}).plan
+    assert found.workload.batch > 100 and found.label.startswith("vllm 2x")
+    with pytest.raises(InfeasibleError) as refusal:
+        plan({**question, **lengths, "batch": 1000})
+    assert refusal.value.largest_batch is not None and refusal.value.largest_batch >= found.workload.batch
+
+
+def test_equal_cards_are_joined_wherever_they_are() -> None:
+    """Two RTX 4090 beside a slower card, which comes first."""
+    three = compose("3x RTX 4090", CPU, 256 * GIB, None)
+    first = three.device("cuda")
+    slow = first.model_copy(update={"product": "RTX 3060", "read": scaled_figure(first.read, 0.3)})
+    devices = tuple(slow if device is first else device for device in three.devices)
+    mixed = three.model_copy(update={"devices": devices})
+    both = made(mixed, "Qwen3-14B")
+    used = both.hardware.device(
+        next(rule.device for rule in both.compute if both.hardware.device(rule.device).kind != "cpu")
+    )
+    assert used.product == "2x RTX 4090" and both.label.startswith("vllm 2x")
+    assert "-sm layer -ts 0,20.5,20.5 " in emit(both, "llama.cpp").text
+
+
+def test_experts_of_a_file_of_several_formats_fill_the_card() -> None:
+    machine = {"gpu": "RTX 4090", "cpu": "AMD EPYC 9354", "ram": 256 * GIB}
+    found = plan({"model": "gpt-oss-120b", "hardware": machine, "engine": "ktransformers"}).plan
+    used = next(use for use in found.predicted.memory if use.memory == "vram")
+    assert found.strategy.options["gpu_experts"] > 40 and used.used > 0.95 * used.available

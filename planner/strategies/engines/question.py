@@ -30,7 +30,7 @@ from helmsman.planner.strategies.engines.threads import with_threads
 from helmsman.planner.strategies.streaming.framing import with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
-from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.figures import Source
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Dispatch, Hardware
@@ -245,18 +245,36 @@ def fastest_way(
     ways: Iterable[PlanRequest[EngineOptionsT]], asks: Asks[EngineOptionsT]
 ) -> tuple[Decision, PlanRequest[EngineOptionsT]]:
     """Return the plan that is predicted to be the fastest of those of several requests, the first of equal ones, and
-    its request. Raises InfeasibleError as the first request does where none fits."""
-    refused: InfeasibleError | None = None
+    its request; requests after the first that the engine cannot express are passed over.
+
+    Raises what the first request does but for InfeasibleError, and where none fits that of the one that has room for
+    most sequences, or lacks least."""
+    refused = list[InfeasibleError]()
     answers = list[tuple[Decision, PlanRequest[EngineOptionsT]]]()
-    for way in ways:
+    for number, way in enumerate(ways):
         try:
             answers.append((answer(way, asks(way)), way))
         except InfeasibleError as error:
-            refused = refused or error
+            refused.append(error)
+        except UsageError:
+            if not number:
+                raise
     if not answers:
-        assert refused is not None
-        raise refused
+        raise min(refused, key=lambda error: (-(error.largest_batch or 0), sum(error.lacks.values())))
     return min(answers, key=lambda pair: pair[0].seconds)
+
+
+def any_fits(ways: Iterable[PlanRequest[EngineOptionsT]], asks: Asks[EngineOptionsT]) -> bool:
+    """Whether the engine has a plan for any of several requests; those after the first that it cannot express have
+    none. Raises UsageError as the first does."""
+    for number, way in enumerate(ways):
+        try:
+            if asks(way).fits(way.workload):
+                return True
+        except UsageError:
+            if not number:
+                raise
+    return False
 
 
 def engine_method(
@@ -276,7 +294,7 @@ def engine_method(
         return fastest_way(ways(request), asks)[0]
 
     def fits(request: PlanRequest[EngineOptionsT]) -> bool:
-        return any(asks(way).fits(way.workload) for way in ways(request))
+        return any_fits(ways(request), asks)
 
     def driven(request: PlanRequest[EngineOptionsT]) -> Hardware:
         return asks(request).driven

@@ -5,7 +5,6 @@ Joined cards read and compute as many times as fast. Twice a layer, and at both 
 plan has no tasks for that, so it is counted at the norms that follow, as seconds of each and bytes of their inputs."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from math import floor
@@ -17,7 +16,7 @@ from helmsman.lowering.ops import block_ops
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles, roles
 from helmsman.planner.serving.engine_reserve import cards_of, reserved_bytes, usual_passes
-from helmsman.planner.serving.tensor_parallel import Exchange, equal_accelerators, held_by
+from helmsman.planner.serving.tensor_parallel import Exchange, equal_accelerators, held_by, most_alike
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import HelmError, UsageError
@@ -97,19 +96,22 @@ def joined(frame: Frame, count: int) -> Frame:
     return replace(frame, roles=roles(one), model=model)
 
 
-def card_counts(wanted: int | None, frame: Frame) -> Iterator[int]:
-    """Yield the number of cards that is wanted, or, where none is, every number of equal cards that the model divides
-    among."""
+def card_counts(wanted: int | None, frame: Frame, alone: bool) -> Iterator[int]:
+    """Yield the number of cards that is wanted; where none is, every number of equal cards that the model divides
+    among, `alone`: one."""
     if wanted is not None:
         yield wanted
         return
+    if alone:
+        yield 1
+        return
     yield 1
-    card = frame.roles.accelerator
-    equal = sum(card is not None and other.product == card.product for other in frame.roles.accelerators)
-    for count in range(2, equal + 1):
-        with suppress(UsageError):
+    for count in range(2, len(most_alike(frame.roles)) + 1):
+        try:
             joined(frame, count)
-            yield count
+        except UsageError:
+            continue
+        yield count
 
 
 @lru_cache(maxsize=64)
@@ -125,7 +127,9 @@ def _joined(same: Same[Hardware], named: tuple[str, ...], model: Model) -> Hardw
         if memory.name not in gone
     )
     one = _as_one(first, count, Exchange(CostModel(hardware), cards), model)
-    devices = tuple(one if d.name == first.name else d for d in hardware.devices if d.name not in names)
+    others = [device for device in hardware.devices if device.name not in {first.name, *names}]
+    ahead = next((number for number, device in enumerate(others) if device.kind != "cpu"), len(others))
+    devices = (*others[:ahead], one, *others[ahead:])  # the first accelerator is the one that plans use
     links = tuple(
         _wider(link, count) if first.memory in (link.source_memory, link.target_memory) else link
         for link in hardware.links
