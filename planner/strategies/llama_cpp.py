@@ -256,7 +256,7 @@ def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
     """Return the plan: of the ways that the request leaves open, the one that is predicted to be the fastest.
 
     Attention of processors is in one operation or in steps, whichever is faster: in steps caches are read once, in one
-    operation prompts write no scores. Raises InfeasibleError as the first way does where none fits."""
+    operation prompts write no scores. Raises as `fastest_way` does."""
     whole, way = fastest_way(_ways(request), _question)
     question = _question(way)
     if not _may_attend_stepwise(way, question):
