@@ -163,9 +163,9 @@ def _asked_model(plan: Plan) -> Model:
     cards = PlanPlaces(plan).cards
     if cards > 1:
         with suppress(HelmError):
-            asked = load_model(plan.model.name)
-            if held_by(asked, cards) == plan.model:
-                return asked
+            catalogue_model = load_model(plan.model.name)
+            if held_by(catalogue_model, cards) == plan.model:
+                return catalogue_model
     return plan.model
 
 

@@ -8,9 +8,11 @@ from helmsman.hwdb.model_names import stated_format
 from helmsman.lowering.mix_rules import MIXES
 from helmsman.lowering.named_mixes import named_mix
 from helmsman.lowering.tensors import parameters, tensors
+from helmsman.planner.machine import keeps_bf16
 from helmsman.planner.tensor_formats import Formats, size_in
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import FORMAT_FACTS, STORED_FORMATS, NamedMix, StoredFormat, is_plain
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 
 NATIVE = "native"
@@ -45,6 +47,14 @@ def resolve_formats(
     if not formats and wanted is None:
         formats = _released(model, in_gguf)
     return _told_apart(model, formats) if formats else (DEFAULT, {})
+
+
+def formats_for(
+    wanted: StoredFormat | str | None, name: str, model: Model, hardware: Hardware, engine: str | None, strategy: str
+) -> tuple[StoredFormat, Formats]:
+    """Return the formats of a question about a strategy of an engine on a machine, as `resolve_formats` does: llama.cpp
+    reads GGUF files alone, and bf16 is kept as `keeps_bf16` says."""
+    return resolve_formats(wanted, name, model, keeps_bf16(hardware, engine), strategy == "llama-cpp")
 
 
 def _named(name: str) -> str | None:

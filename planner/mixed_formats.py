@@ -45,9 +45,9 @@ def with_formats(plan: Plan, formats: Formats, costs: CostModel) -> Plan:
 def decide_mixed(request: PlanRequest[Any], decide: Decide, propose: Decide | None = None) -> Decision:
     """Return the decision of `decide`; where tensors have formats of their own, the fastest of the plans that it, or
     `propose` in its place, makes for weights in one of them, each predicted with all formats then, up to the first that
-    is proven to be within a hundredth of the best (of one batch). `optimal` compares
-    with all formats from the start, others are asked once where they place tensors by their own formats, and the
-    recommended plan is chosen among strategies that were each asked about all formats.
+    is proven to be within a hundredth of the best (of one batch). `optimal` compares with all formats from the start,
+    others are asked once where they place tensors by their own formats, and the recommended plan is chosen among
+    strategies that were each asked about all formats.
 
     Raises where none fits what is raised for the one that lacks least."""
     formats = request.formats

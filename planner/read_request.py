@@ -9,8 +9,8 @@ from helmsman.hwdb.load_hardware import THIS, load_hardware
 from helmsman.hwdb.load_model import check_context, load_model
 from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.cost.rounding import with_rounding
-from helmsman.planner.file_formats import resolve_formats
-from helmsman.planner.machine import is_own, keeps_bf16, without_loopback
+from helmsman.planner.file_formats import formats_for
+from helmsman.planner.machine import is_own, without_loopback
 from helmsman.planner.options import read_options
 from helmsman.planner.prediction.drafts import DraftQuestion
 from helmsman.planner.read_routing import routed
@@ -55,9 +55,7 @@ def request_from(
     routing = _held(held, "routing", Routing) or named
     drafter = _held(held, "draft", Model) or question.draft
     hardware = machine_of(question, this, _held(held, "hardware", Hardware))
-    kept = keeps_bf16(hardware, question.engine)
-    in_gguf = strategy == "llama-cpp"
-    weights, formats = resolve_formats(question.format, question.model, model, kept, in_gguf)
+    weights, formats = formats_for(question.format, question.model, model, hardware, question.engine, strategy)
     return PlanRequest(
         model,
         hardware if is_own(question.engine) else without_loopback(hardware),

@@ -71,15 +71,15 @@ class PlanQuestion(PlanningQuestion):
 
     `vram_available`, `ram_available`: bytes of each accelerator's memory and of the host's that a plan may use;
     `context`: tokens that caches hold, by default prompt and output; `batch`: sequences that advance together, `max`:
-    as many as fit, `best`: as many as make the most tokens/s; `format`: of weights, `native` as a GGUF file has them,
-    a mixture as llama.cpp's files of its name have it, by default native for such files, for models that were
-    released in quantised weights (llama.cpp plans those of which GGUF files have the type) and, where no GPU computes,
-    for checkpoints in bf16, f16 for others; Helm also reads `Q4_K_M` and `FP16`, which
-    the schema does not list; `routing`: a file that says which experts tokens choose, by default all alike; `draft`:
-    what drafts tokens, `mtp` for the model's own head or a smaller model, of which every step verifies `draft_tokens`,
-    each accepted with probability `acceptance` once those before it were; `engine`: whose speed is predicted, and whose
-    placements are planned, by default our own executor's; `options`: of the strategy, by name; `corrections` off:
-    efficiencies 1 and overheads 0; `l3_blend`: L3 bandwidth is blended into reads of caches (HELM's eq 4.14)."""
+    as many as fit, `best`: as many as make the most tokens/s; `format`: of weights, `native` as a GGUF file has them, a
+    mixture as llama.cpp's files of its name have it, by default native for such files, for models that were released in
+    quantised weights (llama.cpp plans those of which GGUF files have the type) and, where no GPU computes, for
+    checkpoints in bf16, f16 for others; Helm also reads `Q4_K_M` and `FP16`, which the schema does not list; `routing`:
+    a file that says which experts tokens choose, by default all alike; `draft`: what drafts tokens, `mtp` for the
+    model's own head or a smaller model, of which every step verifies `draft_tokens`, each accepted with probability
+    `acceptance` once those before it were; `engine`: whose speed is predicted, and whose placements are planned, by
+    default our own executor's; `options`: of the strategy, by name; `corrections` off: efficiencies 1 and overheads 0;
+    `l3_blend`: L3 bandwidth is blended into reads of caches (HELM's eq 4.14)."""
 
     schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
     model: Place

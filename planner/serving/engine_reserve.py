@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from helmsman.hwdb.driver_memory import GIB, reported_bytes
 from helmsman.planner.serving.layer_facts import held_values
 from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
 
 LOGIT_BYTES = 30
@@ -43,6 +44,11 @@ def cards_of(product: str) -> tuple[int, str]:
     """Return how many equal cards a device is (`2x NAME`), and which."""
     several = re.match(r"(\d+)x ", product)
     return (int(several[1]), product[several.end() :]) if several else (1, product)
+
+
+def card_count(device: Device) -> int:
+    """Return how many equal cards a device is."""
+    return cards_of(device.product or "")[0]
 
 
 def usual_passes(product: str, capacity: int) -> PassLimits:

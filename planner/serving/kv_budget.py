@@ -21,7 +21,7 @@ from helmsman.planner.memory.cache_bytes import caches_by_memory
 from helmsman.planner.memory.devices_used import devices_used
 from helmsman.planner.memory.names import memory_place
 from helmsman.planner.memory.usage import memory_use
-from helmsman.planner.serving.engine_reserve import PassLimits, cards_of, reserved_bytes, usual_passes
+from helmsman.planner.serving.engine_reserve import PassLimits, card_count, reserved_bytes, usual_passes
 from helmsman.planner.serving.layer_facts import held_values, host_attends, host_keeps, state_bytes, token_bytes
 from helmsman.planner.serving.native_room import (
     host_beside,
@@ -206,7 +206,7 @@ def _beside(replica: Replica, options: ReplicaOptions, use: MemoryUse) -> int:
         return use.buffers
     passes = PassLimits(options.batch_tokens or engine.tokens, _sequences(replica, options))
     states = state_bytes(replica.plan.model, passes.sequences)
-    cards, _ = cards_of(replica.accelerators[0].product or "")
+    cards = card_count(replica.accelerators[0])
     each = reserved_bytes(replica.plan.model, passes, replica.plan.activations, replica.model.vocab)
     return cards * each + states
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from helmsman.lowering.placement import Placed, Placement
 from helmsman.planner.machine import Roles, roles
 from helmsman.planner.memory.devices_used import devices_used
-from helmsman.planner.serving.engine_reserve import cards_of
+from helmsman.planner.serving.engine_reserve import card_count
 from helmsman.planner.serving.pipeline_parallel import FIELD, stage_layers
 from helmsman.planner.serving.served_rules import served_placement
 from helmsman.planner.serving.tensor_parallel import divided, equal_accelerators
@@ -120,7 +120,7 @@ def _parts(placed: Placed, roles: Roles, options: ReplicaOptions) -> int:
     as are asked for."""
     wanted = options.tensor_parallel
     alone = _working(placed, roles)
-    return 1 if len(alone) == 1 and cards_of(alone[0].product or "")[0] == wanted else wanted
+    return 1 if len(alone) == 1 and card_count(alone[0]) == wanted else wanted
 
 
 def _dividing(placed: Placed, roles: Roles, options: ReplicaOptions, parts: int) -> tuple[Device, ...]:
@@ -145,7 +145,7 @@ def _node_share(roles: Roles, mine: int) -> float:
 
 def _cards(accelerators: Iterable[Device]) -> int:
     """Return how many cards accelerators are, of which one may be several."""
-    return sum(cards_of(device.product or "")[0] for device in accelerators)
+    return sum(map(card_count, accelerators))
 
 
 def _nearest(roles: Roles, device: Device) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from helmsman.lowering.stored_names import TensorKey, file_name, names_by_tensor
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import embedding_tensors, output_tensors, tensors
-from helmsman.planner.serving.engine_reserve import cards_of
+from helmsman.planner.serving.engine_reserve import card_count
 from helmsman.planner.settings.command_flags import FIELD
 from helmsman.planner.settings.engine_format import (
     EngineFormat,
@@ -67,7 +67,7 @@ def write(places: PlanPlaces) -> WrittenSettings:
     check_accelerator(places, "Accelerate")
     numbers, cards = 0, dict[str, range]()
     for device in places.roles.accelerators:
-        count, _ = cards_of(device.product or "")
+        count = card_count(device)
         cards[device.name], numbers = range(numbers, numbers + count), numbers + count
     content: dict[str, int | str] = {}
     divided = list[str]()

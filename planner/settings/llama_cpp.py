@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from helmsman.planner.machine import roles
-from helmsman.planner.serving.engine_reserve import cards_of
+from helmsman.planner.serving.engine_reserve import card_count, cards_of
 from helmsman.planner.settings.command_flags import FIELD, GivenFlag, texts, whole_number, words_of
 from helmsman.planner.settings.engine_format import (
     EngineFormat,
@@ -120,11 +120,11 @@ def _shares(own: LlamaPlaces) -> Iterator[float]:
     the plan: each of these has as many."""
     plan = own.places.plan
     of_one = dict(zip((device.name for device in own.places.roles.accelerators), own.counts, strict=True))
-    joined = next(d for d in own.places.roles.accelerators if cards_of(d.product or "")[0] > 1)
+    joined = next(device for device in own.places.roles.accelerators if card_count(device) > 1)
     left, product = cards_of(joined.product or "")
     for device in roles(plan.machine or plan.hardware).accelerators:
         if left and device.product in (product, joined.product):
-            yield of_one[joined.name] / cards_of(joined.product or "")[0]
+            yield of_one[joined.name] / card_count(joined)
             left -= 1
         else:
             yield 0 if device.name == joined.name else of_one.get(device.name, 0)

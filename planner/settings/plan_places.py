@@ -14,7 +14,7 @@ from helmsman.lowering.stored_names import TensorKey
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.machine import Roles, roles
-from helmsman.planner.serving.engine_reserve import cards_of
+from helmsman.planner.serving.engine_reserve import card_count
 from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.formats import KV_FORMATS, KvFormat, StoredFormat
@@ -114,7 +114,7 @@ class PlanPlaces:
     @property
     def cards(self) -> int:
         """Return how many equal cards divide every layer, as one accelerator."""
-        return max((cards_of(device.product or "")[0] for device in self.roles.accelerators), default=1)
+        return max(map(card_count, self.roles.accelerators), default=1)
 
     def undivided(self, instead: str) -> Iterator[Difference]:
         """Yield what an engine whose settings divide no layer among cards does `instead`."""

@@ -25,13 +25,13 @@ def request_seconds(made: Plan) -> float:
 
 
 def test_as_few_experts_stay_with_the_cpu_as_let_the_rest_fit() -> None:
-    found = planned("Qwen3-30B-A3B", SMALL, "q4_k_m")
-    away = found.strategy.options["n_cpu_moe"]
-    assert isinstance(away, int) and found.label == f"llama-cpp -ngl 49 --n-cpu-moe {away}"
+    fastest_plan = planned("Qwen3-30B-A3B", SMALL, "q4_k_m")
+    away = fastest_plan.strategy.options["n_cpu_moe"]
+    assert isinstance(away, int) and fastest_plan.label == f"llama-cpp -ngl 49 --n-cpu-moe {away}"
     with pytest.raises(InfeasibleError):
         planned("Qwen3-30B-A3B", SMALL, "q4_k_m", ngl=49, n_cpu_moe=away - 1)
     others = [planned("Qwen3-30B-A3B", SMALL, "q4_k_m", n_cpu_moe=count) for count in (0, away + 4, 48)]
-    assert all(request_seconds(found) < request_seconds(other) for other in others)
+    assert all(request_seconds(fastest_plan) < request_seconds(other) for other in others)
 
 
 def test_experts_that_fit_stay_on_the_accelerator() -> None:
@@ -49,10 +49,10 @@ def test_layers_are_on_all_accelerators_where_that_is_faster() -> None:
 
 def test_experts_and_layers_are_found_together() -> None:
     """Half of the experts of each accelerator would not do: its own --fit fills both."""
-    found = planned("Qwen3-30B-A3B", PAIR, "q8_0")
+    fastest_plan = planned("Qwen3-30B-A3B", PAIR, "q8_0")
     others = [planned("Qwen3-30B-A3B", PAIR, "q8_0", split_mode=mode) for mode in ("none", "layer")]
-    assert found.strategy.options["fit"] is True
-    assert all(request_seconds(found) < 0.9 * request_seconds(other) for other in others)
+    assert fastest_plan.strategy.options["fit"] is True
+    assert all(request_seconds(fastest_plan) < 0.9 * request_seconds(other) for other in others)
 
 
 def test_what_a_question_says_is_kept() -> None:
@@ -71,21 +71,21 @@ def test_a_model_that_fits_nowhere_is_refused() -> None:
 
 def test_slots_are_counted_in_the_formats_of_the_file() -> None:
     """Of a mixture of formats as many layers fit as fit in these, not in the largest of them."""
-    found = planned("Qwen3-32B", SMALL, "q4_k_m")
-    slots = found.strategy.options.get("ngl") or int(found.label.split()[2])
+    fastest_plan = planned("Qwen3-32B", SMALL, "q4_k_m")
+    slots = fastest_plan.strategy.options.get("ngl") or int(fastest_plan.label.split()[2])
     assert isinstance(slots, int)
     with pytest.raises(InfeasibleError):
         planned("Qwen3-32B", SMALL, "q4_k_m", ngl=slots + 1)
-    used = next(use for use in found.predicted.memory if use.memory == "vram")
+    used = next(use for use in fastest_plan.predicted.memory if use.memory == "vram")
     assert used.used > 0.95 * used.available
 
 
 def test_whole_layers_on_all_accelerators_are_recommended_where_shared_blocks_save_nothing() -> None:
     """The search's own plan shares a block among both and the processor, for 0.4 % of a request."""
     question = {"model": "Qwen3-32B", "hardware": PAIR, "format": "q4_0"}
-    found = plan({**question, "prompt_tokens": 128, "output_tokens": 128}).plan
-    assert found.label == "llama-cpp -ngl 65 -sm layer -ts 33,32"
-    assert all(passed.gain.mid < 0.01 * passed.seconds for passed in found.passed_over)
+    fastest_plan = plan({**question, "prompt_tokens": 128, "output_tokens": 128}).plan
+    assert fastest_plan.label == "llama-cpp -ngl 65 -sm layer -ts 33,32"
+    assert all(passed.gain.mid < 0.01 * passed.seconds for passed in fastest_plan.passed_over)
 
 
 def test_a_way_that_llama_cpp_cannot_express_is_passed_over() -> None:

@@ -138,11 +138,11 @@ def test_batches_are_sought_up_to_what_all_numbers_of_cards_hold() -> None:
     """One card holds the model alone for no sequence; a refusal says what the two hold."""
     question = {"model": "Qwen3-14B", "hardware": PAIR, "format": "f16", "strategy": "vllm"}
     lengths = {"prompt_tokens": 128, "output_tokens": 128}
-    found = plan({**question, **lengths, "batch": "best", "objective": "throughput"}).plan
-    assert found.workload.batch > 100 and found.label.startswith("vllm 2x")
+    largest_plan = plan({**question, **lengths, "batch": "best", "objective": "throughput"}).plan
+    assert largest_plan.workload.batch > 100 and largest_plan.label.startswith("vllm 2x")
     with pytest.raises(InfeasibleError) as refusal:
         plan({**question, **lengths, "batch": 1000})
-    assert refusal.value.largest_batch is not None and refusal.value.largest_batch >= found.workload.batch
+    assert refusal.value.largest_batch is not None and refusal.value.largest_batch >= largest_plan.workload.batch
 
 
 def test_equal_cards_are_joined_wherever_they_are() -> None:
@@ -162,6 +162,6 @@ def test_equal_cards_are_joined_wherever_they_are() -> None:
 
 def test_experts_of_a_file_of_several_formats_fill_the_card() -> None:
     machine = {"gpu": "RTX 4090", "cpu": "AMD EPYC 9354", "ram": 256 * GIB}
-    found = plan({"model": "gpt-oss-120b", "hardware": machine, "engine": "ktransformers"}).plan
-    used = next(use for use in found.predicted.memory if use.memory == "vram")
-    assert found.strategy.options["gpu_experts"] > 40 and used.used > 0.95 * used.available
+    full_plan = plan({"model": "gpt-oss-120b", "hardware": machine, "engine": "ktransformers"}).plan
+    used = next(use for use in full_plan.predicted.memory if use.memory == "vram")
+    assert full_plan.strategy.options["gpu_experts"] > 40 and used.used > 0.95 * used.available

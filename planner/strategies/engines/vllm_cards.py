@@ -15,7 +15,7 @@ from helmsman.lowering.operation import Formats
 from helmsman.lowering.ops import block_ops
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles, roles
-from helmsman.planner.serving.engine_reserve import cards_of, reserved_bytes, usual_passes
+from helmsman.planner.serving.engine_reserve import card_count, reserved_bytes, usual_passes
 from helmsman.planner.serving.tensor_parallel import Exchange, equal_accelerators, held_by, most_alike
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import Iteration
@@ -78,7 +78,7 @@ def _reported(memory: Memory, card: Device) -> int:
 
 def is_joined(device: Device) -> bool:
     """Whether a device of a plan is several cards."""
-    return device.kind != "cpu" and cards_of(device.product or "")[0] > 1
+    return device.kind != "cpu" and card_count(device) > 1
 
 
 def joined(frame: Frame, count: int) -> Frame:
@@ -87,7 +87,7 @@ def joined(frame: Frame, count: int) -> Frame:
     Raises UsageError where there are fewer, or the model does not divide."""
     card = frame.roles.accelerator
     if card is not None and is_joined(card):
-        return replace(frame, model=held_by(frame.model, cards_of(card.product or "")[0], _FIELD))
+        return replace(frame, model=held_by(frame.model, card_count(card), _FIELD))
     if count == 1:
         return frame
     model = held_by(frame.model, count, _FIELD)
@@ -102,10 +102,9 @@ def card_counts(wanted: int | None, frame: Frame, alone: bool) -> Iterator[int]:
     if wanted is not None:
         yield wanted
         return
-    if alone:
-        yield 1
-        return
     yield 1
+    if alone:
+        return
     for count in range(2, len(most_alike(frame.roles)) + 1):
         try:
             joined(frame, count)

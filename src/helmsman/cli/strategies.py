@@ -132,14 +132,13 @@ def request_of(
     workload: "Workload",
 ) -> "PlanRequest[Any]":
     """Return the request that the arguments make; what several strategies are asked comes beside it (`comparison`)."""
-    from helmsman.planner.file_formats import resolve_formats
-    from helmsman.planner.machine import is_own, keeps_bf16, without_loopback
+    from helmsman.planner.file_formats import formats_for
+    from helmsman.planner.machine import is_own, without_loopback
     from helmsman.planner.request import PlanRequest
 
     engine = getattr(args, "engine", None)
     strategy = strategy_of(engine, args.strategy)
-    kept, in_gguf = keeps_bf16(hardware, engine), strategy == "llama-cpp"
-    weights, formats = resolve_formats(args.format, args.model, model, kept, in_gguf)
+    weights, formats = formats_for(args.format, args.model, model, hardware, engine, strategy)
     name = RECOMMENDED if strategy == ALL else FORMER.get(strategy, strategy)
     of = method(name)
     return PlanRequest(
