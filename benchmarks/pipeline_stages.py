@@ -12,7 +12,8 @@ from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
 from helmsman.planner.serving.iteration_cost import replica_cost
 from helmsman.planner.serving.replica import ReplicaOptions
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_rules import SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import make_requests

@@ -18,11 +18,6 @@ Formats = Mapping[tuple[str, int | None], StoredFormat]
 """By name and block of a tensor, the format that it is kept in."""
 
 
-MOST_KINDS = 4
-"""Kinds of blocks that are told apart by formats: each is priced in every way, and files of hundreds of mixtures differ
-in little but their few kinds of experts."""
-
-
 def exceptions(placed: Placed, formats: Formats) -> Iterator[Residence]:
     """The rules that keep every tensor in its own format where those of `placed` say another, before which they go: one
     for each name, home and format."""
@@ -77,22 +72,23 @@ def weights_size(model: Model, formats: Formats, otherwise: StoredFormat) -> int
     return sum(size_in(tensor, formats, otherwise) for tensor in tensors(model) if tensor.tied_to is None)
 
 
-def told_apart(model: Model, formats: Formats) -> Model:
-    """Return the model with a letter of its own for every kind of block whose experts are kept in other formats; the
-    same model where there are more than `MOST_KINDS`."""
-    kinds = [(letter, _kept(model, layer, formats)) for layer, letter in enumerate(model.pattern)]
+def told_apart(model: Model, formats: Formats, most: int = len(ascii_letters), experts_alone: bool = False) -> Model:
+    """Return the model with a letter of its own for every kind of block whose tensors, or `experts_alone`, are kept in
+    other formats; the same model where there are more than `most`."""
+    kinds = [(letter, _kept(model, layer, formats, experts_alone)) for layer, letter in enumerate(model.pattern)]
     firsts: dict[tuple[str, tuple[StoredFormat | None, ...]], int] = {}
     for layer, kind in enumerate(kinds):
         firsts.setdefault(kind, layer)
-    if len(firsts) == len(model.layouts) or len(firsts) > MOST_KINDS:
+    if len(firsts) == len(model.layouts) or len(firsts) > most:
         return model
     letters = dict(zip(firsts, ascii_letters, strict=False))
     layouts = tuple(model.blocks[layer].model_copy(update={"letter": letters[kind]}) for kind, layer in firsts.items())
     return model.model_copy(update={"layouts": layouts, "pattern": "".join(letters[kind] for kind in kinds)})
 
 
-def _kept(model: Model, layer: int, formats: Formats) -> tuple[StoredFormat | None, ...]:
-    return tuple(formats.get((tensor.name, layer)) for tensor in block_tensors(model, layer) if tensor.stacked)
+def _kept(model: Model, layer: int, formats: Formats, experts_alone: bool) -> tuple[StoredFormat | None, ...]:
+    kept = (tensor for tensor in block_tensors(model, layer) if tensor.stacked or not experts_alone)
+    return tuple(formats.get((tensor.name, layer)) for tensor in kept)
 
 
 def of_pattern(model: Model, formats: Formats, pattern: str) -> Formats:

@@ -16,7 +16,8 @@ from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
 from helmsman.planner.prediction.launches import driven
 from helmsman.planner.search import exhaustive
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_rules import SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.schemas.workload import Workload
 
 MODELS = ("Qwen3-4B", "Qwen3-8B", "Qwen3-14B", "Qwen3-32B")

@@ -22,8 +22,9 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
+from helmsman.planner.strategies.layer_rules import SplitQuestion
 from helmsman.planner.strategies.layer_search import decide
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan

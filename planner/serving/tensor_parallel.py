@@ -79,7 +79,7 @@ def part_of(model: Model, parts: int) -> Model:
 
 def held_by(model: Model, parts: int, field: str = _FIELD) -> Model:
     """Return a model as its parts hold it together: of key and value heads, and of groups of state spaces, that are
-    fewer than the parts, each part has a copy of one. Latent caches, of which each part has all, are counted once.
+    fewer than the parts, each part has a copy of one; of latent caches, which all heads share, each has all.
 
     Raises UsageError where heads, networks or experts cannot be divided evenly."""
     if model.is_dense:
@@ -110,6 +110,8 @@ def _held_op(op: Mixer | Network, parts: int) -> Mixer | Network:
             return op.model_copy(update={"kv_heads": _held(op.kv_heads, parts, op.heads)})
         case StateSpace():
             return op.model_copy(update={"groups": _held(op.groups, parts, op.heads)})
+        case LatentAttention():
+            return op.model_copy(update={"copies": parts})
         case _:
             return op
 
@@ -150,7 +152,7 @@ def _part_of_op(op: Mixer | Network, parts: int) -> Mixer | Network:
         case Attention():
             return op.model_copy(update={"heads": op.heads // parts, "kv_heads": op.kv_heads // parts})
         case LatentAttention():
-            return op.model_copy(update={"heads": op.heads // parts})
+            return op.model_copy(update={"heads": op.heads // parts, "copies": None})
         case DeltaRule():
             return op.model_copy(update={"key_heads": op.key_heads // parts, "value_heads": op.value_heads // parts})
         case StateSpace():

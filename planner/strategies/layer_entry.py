@@ -10,8 +10,9 @@ from helmsman.planner.prediction.launches import driven
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import paper_option
+from helmsman.planner.strategies.layer_rules import SplitQuestion
 from helmsman.planner.strategies.layer_search import decide
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.layer_windows import Window, suits_windows
 from helmsman.planner.strategies.paper import PrintedLayerSplit
 from helmsman.schemas.errors import UsageError
@@ -46,9 +47,12 @@ class LayerSplitOptions:
 def split_of(request: PlanRequest[LayerSplitOptions]) -> LayerSplit:
     """Return the layer splits of a request, whose options are `LayerSplitOptions`. Raises UsageError."""
     options = request.options
+    if options.paper and request.formats:
+        remedy = "leave it out, or name one `format`"
+        raise UsageError("the printed model is of weights in one format", field="paper", remedy=remedy)
     window = _window(request, options)
     question = SplitQuestion(
-        request.weights, request.kv, options.kv_offload, request.objective, window, options.undivided
+        request.weights, request.kv, options.kv_offload, request.objective, window, options.undivided, request.formats
     )
     machine = driven(roles(request.hardware), request.model, request.workload, request.weights, request.kv)
     strategy = PrintedLayerSplit if options.paper else LayerSplit
@@ -123,4 +127,5 @@ STRATEGY = Method(
     fits=_fits,
     quick=True,
     propose=_propose,
+    own_formats=True,
 )

@@ -5,15 +5,14 @@ other is priced or predicted to. Without windows of caches the closed form is th
 
 from dataclasses import replace
 
-from helmsman.lowering.tensors import parameters
 from helmsman.planner.decision import Decision, PlanDraft, RejectedCandidate, plan_document
 from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.prediction.predict import PlacementFigures
 from helmsman.planner.search import Ranking, exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.layer_windows import Window, suits_windows
+from helmsman.planner.tensor_formats import weights_size
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.formats import size_of
 from helmsman.schemas.plan import Plan, Strategy
 from helmsman.schemas.storage import STORAGE
 
@@ -77,7 +76,7 @@ def _paged(split: LayerSplit) -> str:
 
 def _too_large(split: LayerSplit) -> bool:
     """Whether weights alone are more than all memories hold, however little of caches is where."""
-    whole = size_of(parameters(split.model), split.options.weights)
+    whole = weights_size(split.model, split.options.formats, split.options.weights)
     working = (memory for memory in split.roles.hardware.memories if memory.kind != STORAGE)
     return whole > sum(memory.available for memory in working)
 

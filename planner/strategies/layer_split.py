@@ -8,16 +8,15 @@ same last device."""
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
-from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, model_expansion_bytes
+from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes
 from helmsman.lowering.graph import Task
 from helmsman.lowering.layer_cache import cache_of, parts_caches
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import KnownPlan, Placement, shaped
-from helmsman.lowering.stages import beginnings
+from helmsman.lowering.tensors import tensors
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory.page_locking import page_locks, pinned_extra
@@ -26,29 +25,16 @@ from helmsman.planner.prediction.objective import objective_seconds, phase_weigh
 from helmsman.planner.prediction.predict import PlacementFigures, mean_step, pass_seconds
 from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.planner.search import Score
+from helmsman.planner.strategies.layer_rules import SplitQuestion, has_window, place
 from helmsman.planner.strategies.layer_units import UnitCosts, UnitSizes, divided_seconds, unit_costs, unit_sizes
-from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
+from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages
+from helmsman.planner.tensor_formats import of_pattern, told_apart
 from helmsman.scheduler.iteration import Iteration, Phase, prefill
-from helmsman.schemas.formats import KvFormat, StoredFormat, is_plain
+from helmsman.schemas.formats import is_plain
 from helmsman.schemas.model import Model
-from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
-from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Schedule, Select
 from helmsman.schemas.predicted import Predicted
 from helmsman.schemas.workload import Workload
 from helmsman.timing.interference import streaming
-
-
-@dataclass(frozen=True, slots=True)
-class SplitQuestion:
-    """Formats, where the accelerator's KV lives, and what is minimised; `window`: what of that KV is on the accelerator
-    where host memory is its home; `undivided`: only plans of one device."""
-
-    weights: StoredFormat = "f16"
-    kv: KvFormat = "f16"
-    kv_offload: bool = False
-    objective: Objective = DEFAULT_OBJECTIVE
-    window: Window | None = None
-    undivided: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,15 +89,15 @@ class LayerSplit:
         if self._streams(k):
             return pass_seconds(lower(self.placement(k), iteration), self.costs)
         if k in (0, self.model.units):
-            at = 0 if k == 0 else len(self.model.layouts) + 2
-            return self._unit_costs(iteration, at).total(self.model.pattern)
+            at = 0 if k == 0 else len(self._lettered.layouts) + 2
+            return self._unit_costs(iteration, at).total(self._lettered.pattern)
         return self._divided_seconds(iteration)[k - 1]
 
     def _divided_seconds(self, iteration: Iteration) -> list[float]:
         """The seconds of a pass with the embedding alone on the host, with one block, ..., with all of them."""
         if iteration not in self._divided:
-            host, accelerator = (self._unit_costs(iteration, k) for k in (len(self.model.layouts) + 1, 1))
-            self._divided[iteration] = divided_seconds(host, accelerator, self.model.pattern)
+            host, accelerator = (self._unit_costs(iteration, k) for k in (len(self._lettered.layouts) + 1, 1))
+            self._divided[iteration] = divided_seconds(host, accelerator, self._lettered.pattern)
         return self._divided[iteration]
 
     def shortage(self, k: int) -> tuple[tuple[str, int], ...]:
@@ -169,8 +155,8 @@ class LayerSplit:
             placement = place(small, self.roles, self.workload, options, min(k, 1 + beside))
             return pass_seconds(lower(placement, iteration), self.costs)
 
-        pattern = self.model.pattern[: max(on_host - beside, 0)]
-        host = self._unit_costs(iteration, len(self.model.layouts) + 1).of(pattern) if pattern else 0.0
+        pattern = self._lettered.pattern[: max(on_host - beside, 0)]
+        host = self._unit_costs(iteration, len(self._lettered.layouts) + 1).of(pattern) if pattern else 0.0
         return host + extrapolated(blocks - on_host, few)
 
     def _streams(self, k: int) -> bool:
@@ -181,7 +167,7 @@ class LayerSplit:
         key = (iteration, k)
         if key not in self._priced:
             if k not in self._small:
-                self._small[k] = shaped(place(self._kinds, self.roles, self.workload, self._unwindowed, k))
+                self._small[k] = shaped(place(self._kinds, self.roles, self.workload, self._of_kinds, k))
             self._priced[key] = unit_costs(pass_of(self._small[k], iteration), self._kinds, self.costs)
         return self._priced[key]
 
@@ -201,13 +187,20 @@ class LayerSplit:
         return mean_step(self.workload)
 
     @cached_property
-    def _kinds(self) -> Model:
-        """Return the model with one block of each kind."""
-        return _one_of_each(self.model)
+    def _lettered(self) -> Model:
+        """Return the model whose letters tell blocks apart by the formats of their tensors too."""
+        return told_apart(self.model, self.options.formats)
 
     @cached_property
-    def _unwindowed(self) -> SplitQuestion:
-        return replace(self.options, window=None)
+    def _kinds(self) -> Model:
+        """Return the model with one block of each kind."""
+        return _one_of_each(self._lettered)
+
+    @cached_property
+    def _of_kinds(self) -> SplitQuestion:
+        """The options for that model, without a window."""
+        formats = of_pattern(self._lettered, self.options.formats, self._kinds.pattern)
+        return replace(self.options, window=None, formats=formats)
 
     @cached_property
     def _chosen(self) -> SplitQuestion:
@@ -289,99 +282,22 @@ class LayerSplit:
     @cached_property
     def _expanded(self) -> int:
         """Where values of quantised weights and caches are before they are read, on a device that reads values only."""
-        weights, caches = (not is_plain(fmt) for fmt in (self.options.weights, self.options.kv))
-        needed = model_expansion_bytes(self.model) if weights else 0
-        return needed + (cache_expansion_bytes(self.model, self.workload) if caches else 0)
+        weights, own = self.options.weights, self.options.formats
+        needed = expansion_bytes(
+            tensor
+            for tensor in tensors(self.model)
+            if not is_plain(own.get((tensor.tied_to or tensor.name, tensor.layer), weights))
+        )
+        caches = 0 if is_plain(self.options.kv) else cache_expansion_bytes(self.model, self.workload)
+        return needed + caches
 
     @cached_property
     def _sizes(self) -> UnitSizes:
-        return unit_sizes(self.model, self.workload, self.options.weights, self.options.kv)
+        options = self.options
+        return unit_sizes(self._lettered, self.workload, options.weights, options.kv, options.formats)
 
 
 @lru_cache(maxsize=64)
 def _one_of_each(model: Model) -> Model:
     """Return the model with one block of each kind, in the order in which they come first."""
     return model.with_pattern("".join(dict.fromkeys(model.pattern)))
-
-
-def place(model: Model, roles: Roles, workload: Workload, options: SplitQuestion, k: int) -> Placement:
-    """The rules that put the first `k` units on the CPU and the rest on the accelerator."""
-    if options.window is not None and has_window(model, roles, options, k):
-        assert roles.accelerator is not None
-        offloaded = place(model, roles, workload, replace(options, window=None, kv_offload=True), k)
-        return with_window(offloaded, roles.accelerator.memory, options.window)
-    host = roles.solo if k == model.units else roles.host
-    accelerator = roles.accelerator or host
-    rest = host if k == model.units else accelerator
-    kv_rest = host.memory if options.kv_offload else rest.memory
-    ends = (host.name, host.memory), (rest.name, rest.memory)
-    rules = _rules(model, *ends, kv_rest, options.weights, options.kv, k)
-    return Placement(
-        model=model,
-        hardware=roles.hardware,
-        workload=workload,
-        residence=rules.residence,
-        kv=rules.kv,
-        compute=rules.compute,
-        activations=roles.activations,
-        schedule=rules.schedule,
-    )
-
-
-class _SplitRules(NamedTuple):
-    """The rule lists of a split, and how a pass is ordered."""
-
-    residence: tuple[Residence, ...]
-    kv: tuple[KvRule, ...]
-    compute: tuple[ComputeRule, ...]
-    schedule: Schedule
-
-
-_SPLITS = 256
-"""The number of splits whose rules are kept at most."""
-
-
-@lru_cache(maxsize=_SPLITS)
-def _rules(
-    model: Model,
-    host: tuple[str, str],
-    rest: tuple[str, str],
-    kv_rest: str,
-    weights: StoredFormat,
-    kv: KvFormat,
-    k: int,
-) -> _SplitRules:
-    """Return the rules of a split between two devices, each with its memory, made once for all prompts; `kv_rest`:
-    where the second one's caches live."""
-    on_host = _host_selectors(model, k)
-    (host_device, host_memory), (device, memory) = host, rest
-    blocks = [select for select in on_host if select.layers]
-    streams = kv_rest != memory and max(k - 1, 0) < model.layers
-    return _SplitRules(
-        residence=(
-            *(Residence(select=select, memory=host_memory, format=weights) for select in on_host),
-            Residence(select=Select(), memory=memory, format=weights),
-        ),
-        kv=(
-            *(KvRule(select=select, memory=host_memory, format=kv) for select in blocks),
-            KvRule(select=Select(), memory=kv_rest, format=kv),
-        ),
-        compute=(
-            *(ComputeRule(select=select, device=host_device) for select in on_host),
-            ComputeRule(select=Select(), device=device),
-        ),
-        schedule=Schedule(overlap="next-layer", prefetch=1) if streams else Schedule(),
-    )
-
-
-def has_window(model: Model, roles: Roles, options: SplitQuestion, k: int) -> bool:
-    """Whether any block of candidate `k` attends through a window."""
-    return options.window is not None and roles.separate and k <= model.layers
-
-
-def _host_selectors(model: Model, k: int) -> list[Select]:
-    """Return what a split keeps on the host: the embedding, then k - 1 blocks; nothing for single-device plans."""
-    if k in (0, model.units):
-        return []
-    ends = [Select(names=names) for names in beginnings(model)]
-    return [*ends, Select(layers=LayerRange(start=0, stop=k - 1))] if k > 1 else ends

@@ -1,16 +1,18 @@
 """Prices and sizes the units of layer splits: the embedding, the blocks of every layout, and the output."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
 from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.pass_shape import SizedPass
 from helmsman.lowering.stages import last_ops
+from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.cost.model import CostModel, work_of
 from helmsman.planner.memory.cache_bytes import kv_block_bytes, state_block_bytes
 from helmsman.planner.prediction.pass_figures import LoweredPass, works_seconds
+from helmsman.planner.tensor_formats import Formats, size_in
 from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
@@ -96,13 +98,19 @@ def divided_seconds(host: UnitCosts, accelerator: UnitCosts, pattern: str) -> li
     ]
 
 
-def unit_sizes(model: Model, workload: Workload, weights: StoredFormat, kv: KvFormat) -> UnitSizes:
-    """Return bytes of the embedding, the blocks, the output unit, and what blocks keep of sequences."""
+def unit_sizes(
+    model: Model, workload: Workload, weights: StoredFormat, kv: KvFormat, formats: Formats | None = None
+) -> UnitSizes:
+    """Return bytes of the embedding, the blocks, the output unit, and what blocks keep of sequences; `formats`: of
+    tensors that are not kept in that of the other weights."""
+    own = formats or {}
+
+    def size(of: Iterable[Tensor]) -> int:
+        return sum(size_in(tensor, own, weights) for tensor in of)
+
     output = output_tensors(model)
     first = {letter: model.pattern.index(letter) for letter in dict.fromkeys(model.pattern)}
-    blocks = {
-        letter: sum(tensor.size(weights) for tensor in block_tensors(model, layer)) for letter, layer in first.items()
-    }
+    blocks = {letter: size(block_tensors(model, layer)) for letter, layer in first.items()}
     caches = {letter: kv_block_bytes(model, workload, kv, layer) for letter, layer in first.items()}
     states = {letter: state_block_bytes(model, workload, layer) for letter, layer in first.items()}
 
@@ -110,9 +118,9 @@ def unit_sizes(model: Model, workload: Workload, weights: StoredFormat, kv: KvFo
         return tuple(accumulate((of[letter] for letter in model.pattern), initial=0))
 
     return UnitSizes(
-        embedding=sum(tensor.size(weights) for tensor in embedding_tensors(model)),
-        output=sum(tensor.size(weights) for tensor in output),
-        tied=sum(tensor.size(weights) for tensor in output if tensor.tied_to),
+        embedding=size(embedding_tensors(model)),
+        output=size(output),
+        tied=size(tensor for tensor in output if tensor.tied_to),
         block_sums=sums(blocks),
         cache_sums=sums(caches),
         state_sums=sums(states),

@@ -104,7 +104,7 @@ class LatentAttention(Frozen):
 
     A head compares `nope_dim` + `rope_dim` values and has outcomes of `value_dim`. `query_rank`: queries come through
     as many values; absent: straight from the hidden state. `norm`: of these and of latent vectors. `rope` absent: the
-    rotated part keeps its values."""
+    rotated part keeps its values. `copies`: of the cache, where devices that divide the heads each have all of it."""
 
     kind: Literal["latent-attention"] = "latent-attention"
     heads: HeadCount
@@ -117,10 +117,11 @@ class LatentAttention(Frozen):
     norm: Norm
     rope: Rope | None = None
     indexer: TokenIndexer | None = None
+    copies: Count | None = None
 
     @property
     def cached_width(self) -> int:
-        """Return values of a token that the cache holds."""
+        """Return values of a token that a copy of the cache holds."""
         return self.latent + self.rope_dim
 
     @property

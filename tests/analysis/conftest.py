@@ -6,8 +6,9 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
+from helmsman.planner.strategies.layer_rules import SplitQuestion
 from helmsman.planner.strategies.layer_search import build_plan
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.scheduler.iteration import single_stream
 from helmsman.schemas.blocks.positions import Rope
 from helmsman.schemas.dense_model import DenseModel

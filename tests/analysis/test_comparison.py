@@ -12,8 +12,9 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.prediction.speed import speed
+from helmsman.planner.strategies.layer_rules import SplitQuestion
 from helmsman.planner.strategies.layer_search import decide as decide_split
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.schemas.comparison import Comparison, Planned, Speed

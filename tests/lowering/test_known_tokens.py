@@ -15,7 +15,8 @@ from helmsman.planner.decision import plan_document
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.prediction.predict import predict
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_rules import SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading

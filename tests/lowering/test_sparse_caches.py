@@ -8,7 +8,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.row_values import row_values
 from helmsman.planner.machine import roles
 from helmsman.planner.prediction.predict import mean_step
-from helmsman.planner.strategies.layer_split import SplitQuestion, place
+from helmsman.planner.strategies.layer_rules import SplitQuestion, place
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.workload import Workload
 

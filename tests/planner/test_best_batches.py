@@ -13,8 +13,9 @@ from together import together
 from helmsman.planner.batches.best_batches import MOST_BATCHES, BatchDivision, BestBatches, DividedPlan, Refusal
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
+from helmsman.planner.strategies.layer_rules import SplitQuestion
 from helmsman.planner.strategies.layer_search import decide as decide_split
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.schemas.errors import InfeasibleError

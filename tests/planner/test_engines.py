@@ -20,7 +20,8 @@ from helmsman.planner.strategies.accelerate import Accelerate, modules_kept
 from helmsman.planner.strategies.engines.overrides import overrides_of
 from helmsman.planner.strategies.engines.question import EngineQuestion
 from helmsman.planner.strategies.engines.software import EAGER, looped, native
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_rules import SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.llama_cpp import LlamaCpp
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.vllm import GIB, Vllm, offloaded

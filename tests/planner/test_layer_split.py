@@ -19,8 +19,9 @@ from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
 from helmsman.planner.prediction.predict import mean_step, phase_seconds
 from helmsman.planner.search import exhaustive
+from helmsman.planner.strategies.layer_rules import SplitQuestion
 from helmsman.planner.strategies.layer_search import decide
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.paper import PrintedLayerSplit, StageRates, decode_stage
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.described import reshaped

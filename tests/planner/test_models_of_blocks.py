@@ -10,7 +10,8 @@ from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.predict import mean_step, pass_seconds
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_rules import SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.schemas.model import Model
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.workload import Workload

@@ -18,8 +18,9 @@ from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.hetegen import HeteGen
+from helmsman.planner.strategies.layer_rules import SplitQuestion
 from helmsman.planner.strategies.layer_search import decide as decide_split
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay, block_ways, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
 from helmsman.planner.strategies.optimal.pricing.blocks import Blocks

@@ -19,7 +19,8 @@ from helmsman.planner.machine import roles
 from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.flexgen import FlexGen
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_rules import SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError, UsageError

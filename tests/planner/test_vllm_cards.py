@@ -7,12 +7,15 @@ import pytest
 from helmsman.hwdb.compose import GIB, compose
 from helmsman.hwdb.load_model import load_model
 from helmsman.library import emit, plan
+from helmsman.lowering.operation import Formats
+from helmsman.lowering.ops import operations
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.serving.engine_reserve import PassLimits, reserved_bytes, usual_passes
 from helmsman.planner.serving.kv_budget import limits_of
 from helmsman.planner.serving.layer_facts import state_bytes
 from helmsman.planner.serving.replica import ReplicaOptions, replica_of
-from helmsman.planner.serving.tensor_parallel import part_of
+from helmsman.planner.serving.tensor_parallel import held_by, part_of
+from helmsman.scheduler.iteration import Iteration
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.figures import scaled_figure
@@ -23,8 +26,8 @@ CPU = "2x Intel Xeon Platinum 8462Y+"
 PAIR = compose("2x RTX 4090", "AMD EPYC 7742", 256 * GIB, "pcie4x16")
 
 
-def made(hardware: Hardware, model: str = "Llama-3.1-8B", **options: Any) -> Plan:
-    asked = {"model": model, "hardware": hardware, "format": "bf16", "strategy": "vllm", "options": options}
+def made(hardware: Hardware, model: str = "Llama-3.1-8B", fmt: str | None = "bf16", **options: Any) -> Plan:
+    asked = {"model": model, "hardware": hardware, "format": fmt, "strategy": "vllm", "options": options}
     return plan({**asked, "prompt_tokens": 512, "output_tokens": 128}).plan
 
 
@@ -132,6 +135,24 @@ def test_cards_that_are_more_than_kv_heads_have_copies_of_them() -> None:
     bytes_of = [size.kv for made_plan in (four, eight) for size in made_plan.predicted.memory if size.kv]
     assert bytes_of[1] == 2 * bytes_of[0]
     assert eight.model.attention(0).kv_heads == 8 and eight.model.name == four.model.name
+
+
+def test_each_card_has_all_of_a_latent_cache() -> None:
+    """All heads of DeepSeek-V3 share 576 values of a token; vLLM 0.12's docs, data_parallel_deployment, advise to
+    divide sequences rather than heads for that."""
+    model = load_model("DeepSeek-V3")
+    together, part = held_by(model, 8), part_of(model, 8)
+    step, formats = Iteration(32, "decode", 1, 1, 1024), Formats("bf16", "bf16", "bf16")
+    of_each = [operations(each, step, formats) for each in (model, together, part)]
+    assert [sum(op.kv_read for op in ops) / sum(op.kv_read for op in of_each[0]) for ops in of_each] == [1, 8, 1]
+    assert [sum(op.kv_write for op in ops) / sum(op.kv_write for op in of_each[0]) for ops in of_each] == [1, 8, 1]
+    pair = [
+        made(compose(f"{count}x RTX 4090", CPU, 256 * GIB, None), "DeepSeek-V2-Lite", tensor_parallel_size=count)
+        for count in (2, 4)
+    ]
+    caches = [sum(size.kv for size in made_plan.predicted.memory) for made_plan in pair]
+    assert caches[0] == 2 * 27 * 2 * 576 * 640 and caches[1] == 2 * caches[0]
+    assert held(pair[1]).gpu_tokens < 2.5 * held(pair[0]).gpu_tokens
 
 
 def test_batches_are_sought_up_to_what_all_numbers_of_cards_hold() -> None:

@@ -19,8 +19,9 @@ from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.between_terms import HANDOVER, JOIN, SUBMISSION
 from helmsman.planner.prediction.predict import mean_step, pass_seconds, predict
 from helmsman.planner.prediction.prompt_passes import weighted_passes
+from helmsman.planner.strategies.layer_rules import SplitQuestion
 from helmsman.planner.strategies.layer_search import decide
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.layer_windows import Window
 from helmsman.schemas.errors import BadInputError, InfeasibleError
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Plan, Schedule, Select

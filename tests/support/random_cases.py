@@ -5,7 +5,8 @@ from random import Random
 
 from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_rules import SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.blocks.positions import LearnedPositions, Rope
 from helmsman.schemas.dense_model import DenseModel

@@ -9,7 +9,8 @@ from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
 from helmsman.planner.serving.iteration_cost import ReplicaCost, replica_cost
 from helmsman.planner.serving.replica import ReplicaOptions
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_rules import SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.workload import Workload
 

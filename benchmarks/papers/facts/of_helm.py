@@ -17,7 +17,8 @@ from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.cache_bytes import kv_block_bytes
 from helmsman.planner.search import exhaustive
-from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
+from helmsman.planner.strategies.layer_rules import SplitQuestion
+from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.figures import Figure

@@ -14,6 +14,10 @@ from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.tensor_formats import told_apart
 
+_MOST_KINDS = 4
+"""Kinds of blocks that are told apart by formats: each is priced in every way, and files of hundreds of mixtures differ
+in little but their few kinds of experts."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExpertSplitOptions:
@@ -27,7 +31,8 @@ def _question(request: PlanRequest[ExpertSplitOptions]) -> Question:
     """Return the question of a request. Raises UsageError for a model without experts or a machine without an
     accelerator."""
     frame = frame_of(request, request.options.table, fused=True)
-    frame = replace(frame, model=told_apart(frame.model, request.formats), formats=request.formats)
+    model = told_apart(frame.model, request.formats, _MOST_KINDS, experts_alone=True)
+    frame = replace(frame, model=model, formats=request.formats)
     check_experts(frame, "expert-split")
     return Question(frame, request.prices, request.objective)
 
