@@ -33,7 +33,7 @@ inline Decode decode_layout(const DecodeArgs& a) {
   return {a,
           stride,
           width,
-          static_cast<ptrdiff_t>(coded ? 2 * kAhead : kAhead),
+          static_cast<ptrdiff_t>(coded ? 4 * kAhead : kAhead),
           a.scratch,
           q,
           out,

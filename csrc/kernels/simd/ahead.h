@@ -4,6 +4,8 @@
 
 namespace helm {
 
-constexpr size_t kAhead = 4096;  // bytes: hardware prefetchers stop at each page and ramp up again
+// Bytes: hardware prefetchers stop at each page and ramp up again. Half a page, as a whole one is up to 1.4 times slower
+// on a Granite Rapids.
+constexpr size_t kAhead = 2048;
 
 }  // namespace helm
