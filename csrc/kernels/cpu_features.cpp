@@ -53,6 +53,12 @@ const CpuFeatures& cpu_features() {
   return features;
 }
 
+bool is_intel() {
+  constexpr uint32_t kGenu = 0x756e6547, kIneI = 0x49656e69, kNtel = 0x6c65746e;  // "GenuineIntel", in b, d and c
+  const Registers maker = leaf(0, 0);
+  return maker.b == kGenu && maker.d == kIneI && maker.c == kNtel;
+}
+
 }  // namespace helm
 
 #endif

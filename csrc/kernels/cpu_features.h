@@ -1,7 +1,8 @@
 #pragma once
 
-// The instruction sets that this x86-64 processor has and whose registers the system keeps for a process. Read from the
-// processor itself: compilers' own functions for it differ in the names that they know, and some find nothing.
+// The instruction sets that this x86-64 processor has and whose registers the system keeps for a process, and who made
+// it. Read from the processor itself: compilers' own functions for it differ in the names that they know, and some find
+// nothing.
 
 #if defined(__x86_64__)
 
@@ -17,6 +18,9 @@ struct CpuFeatures {
 };
 
 const CpuFeatures& cpu_features();
+
+// Whether Intel made this processor.
+bool is_intel();
 
 }  // namespace helm
 

@@ -12,7 +12,7 @@ namespace {
 struct Decode {
   const DecodeArgs& a;
   size_t stride, width;  // bytes of a row, found by divisions; values of a row of q, out and copies
-  ptrdiff_t ahead;       // bytes: twice as many of codes, which take longer a byte
+  ptrdiff_t ahead;       // bytes
   float *rows, *q, *out, *scores;
   Coded coded;  // of q8_0
 
@@ -24,6 +24,9 @@ struct Decode {
   }
 };
 
+// How many bytes ahead codes are asked for, which take longer a byte than values.
+constexpr size_t kCodesAhead = 8192;
+
 inline Decode decode_layout(const DecodeArgs& a) {
   const bool coded = a.format == Format::q8_0;
   const size_t width = round_up(a.head_dim, kPanel), stride = row_size(a.format, a.head_dim);
@@ -33,7 +36,7 @@ inline Decode decode_layout(const DecodeArgs& a) {
   return {a,
           stride,
           width,
-          static_cast<ptrdiff_t>(coded ? 4 * kAhead : kAhead),
+          static_cast<ptrdiff_t>(coded ? kCodesAhead : kAhead),
           a.scratch,
           q,
           out,

@@ -1,0 +1,20 @@
+#include "kernels/simd/ahead.h"
+
+#include "kernels/cpu_features.h"
+
+namespace helm {
+namespace {
+
+size_t of_this_processor() {
+  constexpr size_t kPage = 4096;
+#if defined(__x86_64__)
+  if (is_intel()) return kPage / 2;
+#endif
+  return kPage;
+}
+
+}  // namespace
+
+const size_t kAhead = of_this_processor();
+
+}  // namespace helm
