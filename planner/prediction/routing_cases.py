@@ -111,13 +111,13 @@ def _cold(placed: KnownPlan, layer: int, rule: ExpertSlots, own: LayerRouting | 
     assert experts is not None
     work = placed.workload
     passes = _COLD_PASSES if work.routing is None else work.routing.cold_passes
+    passes_of_prompt = 1 if work.new_tokens > 1 else passes  # what is a step's size has a step's curve
     hits = tuple(
         HitCurve(
             eviction=rule.eviction,
             tokens=tokens,
             warm=RoutingCurve(at=(rule.slots,), mid=(cold_hits(experts, rule.slots, tokens, many, own),)),
         )
-        for tokens, many in ((work.batch, passes), (work.batch * work.new_tokens, 1))
-        if tokens == work.batch or work.new_tokens > 1
+        for tokens, many in {work.batch: passes, work.batch * work.new_tokens: passes_of_prompt}.items()
     )
     return (own or LayerRouting(layer=layer)).model_copy(update={"hits": hits})

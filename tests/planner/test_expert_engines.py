@@ -20,14 +20,16 @@ LAYERS = 3
 MODEL = load_model("Qwen3-30B-A3B").with_layers(LAYERS)
 
 
-def decided(strategy: str, vram: int = 900, routing: Routing | None = None, **options: object) -> Decision:
+def decided(
+    strategy: str, vram: int = 900, routing: Routing | None = None, prompt: int = 64, **options: object
+) -> Decision:
     request = request_from(
         {
             "model": MODEL,
             "hardware": machine_with(vram * MIB),
             "format": "q4_0",
             "strategy": strategy,
-            "prompt_tokens": 64,
+            "prompt_tokens": prompt,
             "output_tokens": 64,
             "options": {"same_software": True, **options} if strategy != "expert-split" else options,
         }
@@ -88,6 +90,14 @@ def test_caches_hold_the_experts_used_last(mode: str, misses: str) -> None:
     assert decided("freetoken", miss_mode=mode, expert_slots=rule.slots).plan.label == plan.label
     with pytest.raises(InfeasibleError, match="expert_slots"):
         decided("freetoken", miss_mode=mode, expert_slots=rule.slots + 8)
+
+
+def test_a_prompt_of_one_token_has_a_cold_cache_too() -> None:
+    predicted = decided("freetoken", prompt=1, miss_mode="offload").plan.predicted
+    assert predicted.routing is not None
+    (cold,) = predicted.routing.cases
+    assert cold.name == "cold" and cold.prefill >= predicted.prefill.seconds.mid
+    assert cold.decode > predicted.decode.seconds.mid
 
 
 def test_the_search_is_never_slower_than_their_fixed_rules() -> None:
