@@ -27,6 +27,9 @@ SHARED = ("compress", "home", "percent", "kv_rule", "same_software", "slo")
 OF_ALL_ENGINES = "same_software"
 """The option that every engine is given where several strategies are compared."""
 
+OPEN = "every_way"
+"""The option of engines that seek what is left open: they are compared by the plans that they have when asked alone."""
+
 Given = Mapping[str, str | int | float | bool]
 
 
@@ -90,7 +93,10 @@ class _Questions:
         values: dict[str, object] = {option: value for option, value in self.given.items() if option in own}
         if OF_ALL_ENGINES in own:
             values[OF_ALL_ENGINES] = True
-        return self.request.of(name, read_options(kind, values, name))
+        options = read_options(kind, values, name)
+        if hasattr(options, OPEN):
+            options = replace(options, **{OPEN: True})
+        return self.request.of(name, options)
 
 
 def _limits(given: Given) -> dict[Limit, float]:

@@ -83,6 +83,12 @@ def same_software_option() -> Any:
     return option(False, text)
 
 
+def every_way_option() -> Any:
+    """Whether an engine whose placements alone are compared seeks what a request leaves open, as it does otherwise: on
+    how many accelerators, and which experts. Helm's own searches compare with one way of each engine."""
+    return option(False, "what is left open is sought", recorded=False, offered=False)
+
+
 def cards_option() -> Any:
     """Return the option that sets the number of equal accelerators which divide every layer."""
     text = "vllm, ktransformers: equal accelerators that divide every layer (default: as many as is fastest)"

@@ -16,6 +16,7 @@ from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import (
     cards_option,
     check_cards,
+    every_way_option,
     same_software_option,
     table_option,
     threads_option,
@@ -110,6 +111,7 @@ class KTransformersOptions:
 
     table: Path | None = table_option()
     same_software: bool = same_software_option()
+    every_way: bool = every_way_option()
     gpu_experts: int | None = option(
         None,
         "ktransformers: experts of every layer on the accelerator (default: as many as fit)",
@@ -148,10 +150,12 @@ def _question(request: PlanRequest[KTransformersOptions]) -> EngineQuestion:
 
 
 def _ways(request: PlanRequest[KTransformersOptions]) -> Iterator[PlanRequest[KTransformersOptions]]:
-    """Yield a request for every number of cards that it leaves open; for one where placements alone are compared."""
+    """Yield a request for every number of cards that it leaves open; for one where placements
+    alone are compared, each in one way."""
     options = request.options
     frame = frame_of(request, options.table, fused=True)
-    for count in card_counts(options.tensor_parallel_size, frame, options.same_software):
+    alone = options.same_software and not options.every_way
+    for count in card_counts(options.tensor_parallel_size, frame, alone):
         yield replace(request, options=replace(options, tensor_parallel_size=count))
 
 

@@ -18,7 +18,12 @@ from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.settings.llama_grammar import MARGIN_MIB
-from helmsman.planner.strategies.common_options import same_software_option, table_option, threads_option
+from helmsman.planner.strategies.common_options import (
+    every_way_option,
+    same_software_option,
+    table_option,
+    threads_option,
+)
 from helmsman.planner.strategies.engines.automatic import AutomaticFit
 from helmsman.planner.strategies.engines.kernels import EngineBuild
 from helmsman.planner.strategies.engines.llama_flags import CPU_MOE, expert_rules, experts_flag, margin_of, slot_shares
@@ -166,6 +171,7 @@ class LlamaCppOptions:
 
     table: Path | None = table_option()
     same_software: bool = same_software_option()
+    every_way: bool = every_way_option()
     ngl: int | None = option(
         None,
         "llama-cpp: the last N of layers + 1 (the output) on the accelerator (default: as many as fit)",
@@ -271,10 +277,10 @@ def _ways(request: PlanRequest[LlamaCppOptions]) -> Iterator[PlanRequest[LlamaCp
     """Yield the request, and where it says nothing of that: with layers on all accelerators instead of the first; with
     experts of as few layers with the CPU as let all else be on accelerators, on several of them also as --fit does.
 
-    Where placements alone are compared (`same_software`), and where --fit is asked for, there is the request alone."""
+    Where placements alone are compared, each in one way, and where --fit is asked for, there is the request alone."""
     options, frame = request.options, frame_of(request, request.options.table)
     yield request
-    if options.same_software or options.fit or frame.roles.accelerator is None:
+    if (options.same_software and not options.every_way) or options.fit or frame.roles.accelerator is None:
         return
     open_mode = options.split_mode is None and options.tensor_split is None and len(frame.roles.accelerators) > 1
     divided = replace(request, options=replace(options, split_mode="layer")) if open_mode else None

@@ -20,6 +20,7 @@ from helmsman.planner.serving.tensor_parallel import most_alike
 from helmsman.planner.strategies.common_options import (
     cards_option,
     check_cards,
+    every_way_option,
     kv_rule_option,
     kv_store_option,
     same_software_option,
@@ -208,6 +209,7 @@ class VllmOptions:
 
     table: Path | None = table_option()
     same_software: bool = same_software_option()
+    every_way: bool = every_way_option()
     cpu_offload_gb: float | str = option(
         0.0,
         f"vllm: so many GiB of weights in host memory, read in every pass; {LEAST}: as few as let it fit",
@@ -252,10 +254,12 @@ def _question(request: PlanRequest[VllmOptions]) -> EngineQuestion:
 
 
 def _ways(request: PlanRequest[VllmOptions]) -> Iterator[PlanRequest[VllmOptions]]:
-    """Yield a request for every number of cards that it leaves open; for one where placements alone are compared."""
+    """Yield a request for every number of cards that it leaves open; for one where placements
+    alone are compared, each in one way."""
     options = request.options
     frame = frame_of(request, options.table)
-    for count in card_counts(options.tensor_parallel_size, frame, options.same_software):
+    alone = options.same_software and not options.every_way
+    for count in card_counts(options.tensor_parallel_size, frame, alone):
         yield replace(request, options=replace(options, tensor_parallel_size=count))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from helmsman.hwdb.compose import GIB, compose
 from helmsman.hwdb.load_model import load_model
-from helmsman.library import emit, plan
+from helmsman.library import compare, emit, plan
 from helmsman.lowering.operation import Formats
 from helmsman.lowering.ops import operations
 from helmsman.lowering.tensors import parameters
@@ -186,3 +186,14 @@ def test_experts_of_a_file_of_several_formats_fill_the_card() -> None:
     full_plan = plan({"model": "gpt-oss-120b", "hardware": machine, "engine": "ktransformers"}).plan
     used = next(use for use in full_plan.predicted.memory if use.memory == "vram")
     assert full_plan.strategy.options["gpu_experts"] > 40 and used.used > 0.95 * used.available
+
+
+def test_engines_are_compared_by_the_plans_that_they_have_when_asked_alone() -> None:
+    """Llama-3.3-70B in Q4_K_M fits no RTX 3090 whole, and two: with layers in turn, or divided."""
+    pair = compose("2x RTX 3090", "AMD Ryzen 9 7950X", 128 * GIB, None)
+    question = {"model": "Llama-3.3-70B-Instruct", "hardware": pair, "format": "q4_k_m"}
+    rows = compare(question, ["llama-cpp", "vllm", "layer-split"]).rows
+    planned = {row.strategy: row.planned for row in rows if row.planned is not None}
+    used = {name: {use.memory for use in its.memory if use.weights} for name, its in planned.items()}
+    assert {"vram", "vram1"} <= used["llama-cpp"] and "vram1" not in used["layer-split"]
+    assert planned["vllm"].label.startswith("vllm 2x")
