@@ -19,13 +19,16 @@ from helmsman.planner.registry import RECOMMENDED, method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.tensor_formats import Formats, exceptions
 from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Plan
 
 ENOUGH = 0.01
 """The part of a proven bound within which a plan is not asked for again: predictions are further off."""
+
+_MANY = 2**16
+"""Values whose bytes tell which of two formats is larger."""
 
 Decide = Callable[[PlanRequest[Any]], Decision]
 
@@ -45,9 +48,10 @@ def with_formats(plan: Plan, formats: Formats, costs: CostModel) -> Plan:
 def decide_mixed(request: PlanRequest[Any], decide: Decide, propose: Decide | None = None) -> Decision:
     """Return the decision of `decide`; where tensors have formats of their own, the fastest of the plans that it, or
     `propose` in its place, makes for weights in one of them, each predicted with all formats then, up to the first that
-    is proven to be within a hundredth of the best (of one batch). `optimal` compares with all formats from the start,
-    others are asked once where they place tensors by their own formats, and the recommended plan is chosen among
-    strategies that were each asked about all formats.
+    is proven to be within a hundredth of the best (of one batch). The format of most weights comes first; one that is
+    no smaller than another whose plan fits is not asked about, as its plans leave more with the host. `optimal`
+    compares with all formats from the start, others are asked once where they place tensors by their own formats, and
+    the recommended plan is chosen among strategies that were each asked about all formats.
 
     Raises where none fits what is raised for the one that lacks least."""
     formats = request.formats
@@ -56,10 +60,14 @@ def decide_mixed(request: PlanRequest[Any], decide: Decide, propose: Decide | No
     _check_options(request.options)
     decisions = list[Decision]()
     refused = list[HelmError]()
+    least = inf
     for fmt in format_sizes(request.model, formats):
+        if size_of(_MANY, fmt) >= least:
+            continue
         try:
             uniform = (propose or decide)(replace(request, weights=fmt))
             decisions.append(_mixed(uniform, formats, request.objective))
+            least = size_of(_MANY, fmt)
             if request.batch is None and request.batches is None and _is_proven(decisions[-1]):
                 break
         except (InfeasibleError, UsageError) as error:

@@ -21,6 +21,7 @@ from helmsman.planner.registry import method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Plan
 
 QUESTION = {"model": "Qwen3-14B", "hardware": "rtx4090-7950x", "format": "q4_k_m", "strategy": "optimal"}
@@ -44,11 +45,17 @@ def with_gap(decision: Decision, gap: float) -> Decision:
     return replace(decision, drafted=decision.plan.model_copy(update={"certificate": other}))
 
 
-@pytest.mark.parametrize(("gap", "asked"), [(ENOUGH / 2, 1), (2 * ENOUGH, 2)])
-def test_other_formats_are_not_asked_about_once_a_plan_is_proven(gap: float, asked: int) -> None:
+@pytest.mark.parametrize(
+    ("gap", "swapped", "asked"), [(ENOUGH / 2, True, 1), (2 * ENOUGH, True, 2), (2 * ENOUGH, False, 1)]
+)
+def test_other_formats_are_not_asked_about_once_a_plan_is_proven(gap: float, swapped: bool, asked: int) -> None:
+    """Nor are larger ones: `swapped`, the format of fewer weights is the smaller."""
     request = request_from(QUESTION)
+    if swapped:
+        other: dict[StoredFormat, StoredFormat] = {"q4_k": "q6_k", "q6_k": "q4_k"}
+        request = replace(request, formats={key: other.get(fmt, fmt) for key, fmt in request.formats.items()})
     formats = tuple(format_sizes(request.model, request.formats))
-    assert formats == ("q4_k", "q6_k")
+    assert formats == (("q6_k", "q4_k") if swapped else ("q4_k", "q6_k"))
     answered = method("optimal").decide(request)
     tried: list[str] = []
 
