@@ -20,7 +20,8 @@ class Pool(NamedTuple):
 class LayerCache(NamedTuple):
     """The cache of a layer: of every token, `heads` keys of `key_dim` values and as many of `value_dim` (0: none).
 
-    `reach`: tokens of a sequence that it holds at most, None: all; `pools`: entries that it holds beside."""
+    Of latent attention the heads are copies of one. `reach`: tokens of a sequence that it holds at most, None: all;
+    `pools`: entries that it holds beside."""
 
     heads: int
     key_dim: int

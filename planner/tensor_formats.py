@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
-from string import ascii_letters
 
 from helmsman.lowering.placement import Placed, Placement, known
 from helmsman.lowering.rules import Slice, homes
@@ -72,16 +71,16 @@ def weights_size(model: Model, formats: Formats, otherwise: StoredFormat) -> int
     return sum(size_in(tensor, formats, otherwise) for tensor in tensors(model) if tensor.tied_to is None)
 
 
-def told_apart(model: Model, formats: Formats, most: int = len(ascii_letters), experts_alone: bool = False) -> Model:
-    """Return the model with a letter of its own for every kind of block whose tensors, or `experts_alone`, are kept in
-    other formats; the same model where there are more than `most`."""
+def told_apart(model: Model, formats: Formats, most: int | None = None, experts_alone: bool = False) -> Model:
+    """Return the model with a letter of its own for every kind of block whose tensors (`experts_alone`: whose experts)
+    are kept in other formats; the same model where there are more than `most`."""
     kinds = [(letter, _kept(model, layer, formats, experts_alone)) for layer, letter in enumerate(model.pattern)]
     firsts: dict[tuple[str, tuple[StoredFormat | None, ...]], int] = {}
     for layer, kind in enumerate(kinds):
         firsts.setdefault(kind, layer)
-    if len(firsts) == len(model.layouts) or len(firsts) > most:
+    if len(firsts) == len(model.layouts) or (most is not None and len(firsts) > most):
         return model
-    letters = dict(zip(firsts, ascii_letters, strict=False))
+    letters = {kind: chr(ord("A") + number) for number, kind in enumerate(firsts)}
     layouts = tuple(model.blocks[layer].model_copy(update={"letter": letters[kind]}) for kind, layer in firsts.items())
     return model.model_copy(update={"layouts": layouts, "pattern": "".join(letters[kind] for kind in kinds)})
 
@@ -89,6 +88,14 @@ def told_apart(model: Model, formats: Formats, most: int = len(ascii_letters), e
 def _kept(model: Model, layer: int, formats: Formats, experts_alone: bool) -> tuple[StoredFormat | None, ...]:
     kept = (tensor for tensor in block_tensors(model, layer) if tensor.stacked or not experts_alone)
     return tuple(formats.get((tensor.name, layer)) for tensor in kept)
+
+
+def formats_from(formats: Formats, first: int) -> Formats:
+    """Return the formats of a model that begins with the `first` block, and has the same tensors beside blocks."""
+    if not first:
+        return formats
+    moved = {(name, layer - first): fmt for (name, layer), fmt in formats.items() if layer is not None}
+    return {**{key: fmt for key, fmt in formats.items() if key[1] is None}, **moved}
 
 
 def of_pattern(model: Model, formats: Formats, pattern: str) -> Formats:

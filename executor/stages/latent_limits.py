@@ -9,6 +9,8 @@ from helmsman.schemas.blocks.positions import YarnScaling
 
 def latent_limits(op: LatentAttention) -> Iterator[str]:
     """Yield what of it has no kernels."""
+    if op.copies is not None:
+        yield "a latent cache of which several devices each have a copy"
     if op.indexer is not None:
         yield "latent attention to tokens that an indexer chooses"
     if op.latent % PANEL or op.value_dim % PANEL:

@@ -84,11 +84,11 @@ def _index(body: LatentAttention, block: BlockPass) -> Operation:
     """Return the scores of all index keys for every token, and its choice of them."""
     assert body.indexer is not None
     indexer, seen, sequences = body.indexer, seen_by(block.iteration), block.iteration.batch
-    keys = (body.copies or 1) * sequences * seen.cached
-    pairs, read = sequences * seen.pairs, size_of(keys * indexer.head_dim, block.formats.kv)
-    out = 4 * block.tokens * min(indexer.top_k, block.iteration.context)
-    moved = block.activations(block.tokens * indexer.heads * indexer.head_dim) + 4 * pairs + out
-    flops = 2 * pairs * indexer.heads * (indexer.head_dim + 1)
+    copies = body.copies or 1  # each of which is gone through
+    pairs, read = sequences * seen.pairs, size_of(copies * sequences * seen.cached * indexer.head_dim, block.formats.kv)
+    out = copies * 4 * block.tokens * min(indexer.top_k, block.iteration.context)
+    moved = copies * (block.activations(block.tokens * indexer.heads * indexer.head_dim) + 4 * pairs) + out
+    flops = copies * 2 * pairs * indexer.heads * (indexer.head_dim + 1)
     place = block.layer + 1, block.layer, (), block.tokens, 0, read, 0
     inputs = ("append", "index_weights", NEW_KV)
     return Operation("index", "index", *place, moved, out, flops, 1, sequences, inputs=inputs)

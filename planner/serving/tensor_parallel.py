@@ -111,7 +111,7 @@ def _held_op(op: Mixer | Network, parts: int) -> Mixer | Network:
         case StateSpace():
             return op.model_copy(update={"groups": _held(op.groups, parts, op.heads)})
         case LatentAttention():
-            return op.model_copy(update={"copies": parts})
+            return op.model_copy(update={"copies": parts if parts > 1 else None})
         case _:
             return op
 

@@ -84,8 +84,8 @@ def same_software_option() -> Any:
 
 
 def every_way_option() -> Any:
-    """Whether an engine whose placements alone are compared seeks what a request leaves open, as it does otherwise: on
-    how many accelerators, and which experts. Helm's own searches compare with one way of each engine."""
+    """Return the option by which an engine whose placements alone are compared also seeks what a request leaves open:
+    how many accelerators, and which experts where. Helm's own searches compare with one way of each engine."""
     return option(False, "what is left open is sought", recorded=False, offered=False)
 
 

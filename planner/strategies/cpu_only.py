@@ -40,4 +40,6 @@ def _processors(hardware: Hardware) -> Hardware:
     return hardware.model_copy(update=changes)
 
 
-STRATEGY = Method("cpu-only", "everything on the processors, whatever else the machine has", CpuOnlyOptions, _decide)
+STRATEGY = Method(
+    "cpu-only", "everything on the processors, whatever else the machine has", CpuOnlyOptions, _decide, own_formats=True
+)

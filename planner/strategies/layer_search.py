@@ -1,7 +1,8 @@
 """Search the layer split of a question: rank every candidate, build the best, say why not the others.
 
 The closed form proposes, the prediction decides: the best is a candidate that is predicted to take no more than any
-other is priced or predicted to. Without windows of caches the closed form is the prediction, and one is predicted."""
+other is priced or predicted to. Without windows of caches, and without tables that layers read, the closed form is the
+prediction, and one is predicted."""
 
 from dataclasses import replace
 
@@ -26,7 +27,7 @@ def decide(split: LayerSplit, options: dict[str, str | int | float | bool], pric
     rejected = _rejected(split, ranking)
     if not ranking.feasible:
         raise _infeasible(split, rejected)
-    closed = priced and split.options.window is None
+    closed = priced and split.options.window is None and split.model.per_layer_table is None
     (best, seconds), *after = _ranked(ranking) if closed else _settled(split, ranking)
     others = tuple((split.label(k), taken) for k, taken in after)
     count = 1 + len(others) + len(rejected)

@@ -28,7 +28,7 @@ from helmsman.planner.search import Score
 from helmsman.planner.strategies.layer_rules import SplitQuestion, has_window, place
 from helmsman.planner.strategies.layer_units import UnitCosts, UnitSizes, divided_seconds, unit_costs, unit_sizes
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages
-from helmsman.planner.tensor_formats import of_pattern, told_apart
+from helmsman.planner.tensor_formats import formats_from, of_pattern, told_apart
 from helmsman.scheduler.iteration import Iteration, Phase, prefill
 from helmsman.schemas.formats import is_plain
 from helmsman.schemas.model import Model
@@ -146,9 +146,9 @@ class LayerSplit:
         cache = self.placement(k).kv[-1].cache
         assert cache is not None
         window = Window(cache.window_tokens, cache.page_tokens, cache.watermark, cache.staged_pages)
-        options = replace(self.options, window=window)
-
         beside = min(on_host, 2)  # while it computes, the first pages come
+        formats = formats_from(self.options.formats, on_host - beside)
+        options = replace(self.options, window=window, formats=formats)
 
         def few(count: int) -> float:
             small = self.model.with_layers(beside + count)
@@ -188,7 +188,7 @@ class LayerSplit:
 
     @cached_property
     def _lettered(self) -> Model:
-        """Return the model whose letters tell blocks apart by the formats of their tensors too."""
+        """Return the model whose letters tell blocks apart by the formats of their tensors, too."""
         return told_apart(self.model, self.options.formats)
 
     @cached_property
@@ -198,7 +198,7 @@ class LayerSplit:
 
     @cached_property
     def _of_kinds(self) -> SplitQuestion:
-        """The options for that model, without a window."""
+        """Return the options for that model, without a window."""
         formats = of_pattern(self._lettered, self.options.formats, self._kinds.pattern)
         return replace(self.options, window=None, formats=formats)
 

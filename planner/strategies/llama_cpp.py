@@ -277,7 +277,7 @@ def _ways(request: PlanRequest[LlamaCppOptions]) -> Iterator[PlanRequest[LlamaCp
     """Yield the request, and where it says nothing of that: with layers on all accelerators instead of the first; with
     experts of as few layers with the CPU as let all else be on accelerators, on several of them also as --fit does.
 
-    Where placements alone are compared, each in one way, and where --fit is asked for, there is the request alone."""
+    Where `best` compares with placements of engines, and where --fit is asked for, there is the request alone."""
     options, frame = request.options, frame_of(request, request.options.table)
     yield request
     if (options.same_software and not options.every_way) or options.fit or frame.roles.accelerator is None:

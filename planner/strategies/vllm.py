@@ -254,8 +254,8 @@ def _question(request: PlanRequest[VllmOptions]) -> EngineQuestion:
 
 
 def _ways(request: PlanRequest[VllmOptions]) -> Iterator[PlanRequest[VllmOptions]]:
-    """Yield a request for every number of cards that it leaves open; for one where placements
-    alone are compared, each in one way."""
+    """Yield a request for every number of cards that it leaves open; for one card alone where `best` compares with
+    placements of engines."""
     options = request.options
     frame = frame_of(request, options.table)
     alone = options.same_software and not options.every_way

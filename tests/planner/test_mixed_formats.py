@@ -19,6 +19,7 @@ from helmsman.planner.mixed_formats import ENOUGH, decide_mixed, format_sizes
 from helmsman.planner.read_request import request_from
 from helmsman.planner.registry import method
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.layer_entry import split_of
 from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import StoredFormat
@@ -83,6 +84,19 @@ def test_layer_splits_are_counted_in_the_formats_of_tensors(seed: int, kv_offloa
         assert dict(split.shortage(k)) == shortages(memory_use(placement))
         assert kept_in(placement, formats)
         assert split.objective(k) == pytest.approx(split.predicted_objective(k), rel=1e-9)
+
+
+def test_every_block_may_have_formats_of_its_own() -> None:
+    """Of more kinds of blocks than there are letters."""
+    request = request_from({**QUESTION, "model": "Llama-3.3-70B-Instruct", "strategy": "layer-split"})
+    draw = Random(1)
+    matrices = [tensor for tensor in tensors(request.model) if tensor.quantised]
+    formats = {(each.name, each.layer): draw.choice(("q3_k", "q4_k", "q5_k", "q6_k")) for each in matrices}
+    split = split_of(replace(request, formats=formats))
+    for k in (50, 70, split.model.units):
+        assert dict(split.shortage(k)) == shortages(memory_use(split.placement(k)))
+        assert split.objective(k) == pytest.approx(split.predicted_objective(k), rel=1e-9)
+    assert not split.shortage(70) and split.shortage(20)
 
 
 def test_as_many_layers_are_on_the_accelerator_as_its_memory_holds_in_their_own_formats() -> None:

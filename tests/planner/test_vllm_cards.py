@@ -146,6 +146,9 @@ def test_each_card_has_all_of_a_latent_cache() -> None:
     of_each = [operations(each, step, formats) for each in (model, together, part)]
     assert [sum(op.kv_read for op in ops) / sum(op.kv_read for op in of_each[0]) for ops in of_each] == [1, 8, 1]
     assert [sum(op.kv_write for op in ops) / sum(op.kv_write for op in of_each[0]) for ops in of_each] == [1, 8, 1]
+    indexed = [held_by(load_model("DeepSeek-V3.2"), parts) for parts in (1, 8)]
+    scores = [sum(op.flops for op in operations(each, step, formats) if op.kind == "index") for each in indexed]
+    assert scores[1] == 8 * scores[0] > 0 and indexed[0] == load_model("DeepSeek-V3.2")
     pair = [
         made(compose(f"{count}x RTX 4090", CPU, 256 * GIB, None), "DeepSeek-V2-Lite", tensor_parallel_size=count)
         for count in (2, 4)

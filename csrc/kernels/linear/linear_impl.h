@@ -22,8 +22,8 @@ inline const void* offset(Format format, const void* data, size_t elements) {
   return static_cast<const char*>(data) + elements * size_of(format);
 }
 
-// Asks for the line kAhead bytes beyond element `index`. Hardware prefetchers stop at each page and ramp up again;
-// this took the product of one token from 0.85 to 1.0 of the read limit, of eight from 0.6 to 0.85 (Cascade Lake).
+// Asks for the line kAhead bytes beyond element `index`: a page took the product of one token from 0.85 to 1.0 of the
+// read limit, of eight from 0.6 to 0.85 (Cascade Lake).
 template <Format F>
 HELM_INLINE void prefetch(const void* data, size_t index) {
   __builtin_prefetch(static_cast<const char*>(data) + index * size_of(F) + kAhead);

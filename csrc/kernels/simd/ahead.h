@@ -5,7 +5,8 @@
 namespace helm {
 
 // Bytes: hardware prefetchers stop at each page and ramp up again, so that lines of the next one are asked for early.
-// A page on the processors of AMD and Arm, half of one on Intel's, where a whole one streams up to 1.4 times slower.
+// Half a page on Intel's processors, as a whole one streams up to 1.4 times slower on a Granite Rapids; a page on
+// others.
 extern const size_t kAhead;
 
 }  // namespace helm
