@@ -80,7 +80,7 @@ def told_apart(model: Model, formats: Formats, most: int | None = None, experts_
         firsts.setdefault(kind, layer)
     if len(firsts) == len(model.layouts) or (most is not None and len(firsts) > most):
         return model
-    letters = {kind: chr(ord("A") + number) for number, kind in enumerate(firsts)}
+    letters = {kind: chr(ord("a") + number) for number, kind in enumerate(firsts)}
     layouts = tuple(model.blocks[layer].model_copy(update={"letter": letters[kind]}) for kind, layer in firsts.items())
     return model.model_copy(update={"layouts": layouts, "pattern": "".join(letters[kind] for kind in kinds)})
 
@@ -94,8 +94,8 @@ def formats_from(formats: Formats, first: int) -> Formats:
     """Return the formats of a model that begins with the `first` block, and has the same tensors beside blocks."""
     if not first:
         return formats
-    moved = {(name, layer - first): fmt for (name, layer), fmt in formats.items() if layer is not None}
-    return {**{key: fmt for key, fmt in formats.items() if key[1] is None}, **moved}
+    kept = ((name, layer, fmt) for (name, layer), fmt in formats.items() if layer is None or layer >= first)
+    return {(name, layer if layer is None else layer - first): fmt for name, layer, fmt in kept}
 
 
 def of_pattern(model: Model, formats: Formats, pattern: str) -> Formats:
