@@ -27,7 +27,7 @@ SHARED = ("compress", "home", "percent", "kv_rule", "same_software", "slo")
 OF_ALL_ENGINES = "same_software"
 """The option that every engine is given where several strategies are compared."""
 
-OPEN = "every_way"
+EVERY_WAY = "every_way"
 """The option of engines that seek what is left open: they are compared by the plans that they have when asked alone."""
 
 Given = Mapping[str, str | int | float | bool]
@@ -94,8 +94,8 @@ class _Questions:
         if OF_ALL_ENGINES in own:
             values[OF_ALL_ENGINES] = True
         options = read_options(kind, values, name)
-        if hasattr(options, OPEN):
-            options = replace(options, **{OPEN: True})
+        if hasattr(options, EVERY_WAY):
+            options = replace(options, **{EVERY_WAY: True})
         return self.request.of(name, options)
 
 

@@ -68,7 +68,7 @@ def cache_of(model: Model, layer: int) -> LayerCache | None:
             case LatentAttention() as op:
                 own = op.indexer is not None and op.indexer.selects == "own"
                 indexed = op.indexer.head_dim if op.indexer is not None and own else 0
-                return LayerCache(op.copies or 1, op.cached_width + indexed, 0)
+                return LayerCache(op.cache_copies, op.cached_width + indexed, 0)
             case CompressedAttention() as op:
                 return LayerCache(1, op.head_dim, 0, op.window, _pools(op))
     return None

@@ -62,12 +62,13 @@ def decide_mixed(request: PlanRequest[Any], decide: Decide, propose: Decide | No
     refused = list[HelmError]()
     least = inf
     for fmt in format_sizes(request.model, formats):
-        if size_of(_MANY, fmt) >= least:
+        size = size_of(_MANY, fmt)
+        if size >= least:
             continue
         try:
             uniform = (propose or decide)(replace(request, weights=fmt))
             decisions.append(_mixed(uniform, formats, request.objective))
-            least = size_of(_MANY, fmt)
+            least = size
             if request.batch is None and request.batches is None and _is_proven(decisions[-1]):
                 break
         except (InfeasibleError, UsageError) as error:

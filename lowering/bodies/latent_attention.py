@@ -70,7 +70,7 @@ def _append(body: LatentAttention, block: BlockPass, query: str) -> Operation:
     own = body.indexer is not None and body.indexer.selects == "own"
     indexed = body.indexer.head_dim if body.indexer is not None and own else 0
     tokens, kept = block.tokens, block.tokens * (body.cached_width + indexed)
-    written = size_of((body.copies or 1) * kept, block.formats.kv)
+    written = size_of(body.cache_copies * kept, block.formats.kv)
     rotated = body.rope_dim if body.rope is not None else 0
     flops = tokens * (4 * (body.latent + indexed) + 3 * (body.heads + 1) * rotated)
     moved = block.activations(2 * tokens * body.heads * body.rope_dim + 2 * kept)
@@ -84,7 +84,7 @@ def _index(body: LatentAttention, block: BlockPass) -> Operation:
     """Return the scores of all index keys for every token, and its choice of them."""
     assert body.indexer is not None
     indexer, seen, sequences = body.indexer, seen_by(block.iteration), block.iteration.batch
-    copies = body.copies or 1  # each of which is gone through
+    copies = body.cache_copies  # each of which is gone through
     pairs, read = sequences * seen.pairs, size_of(copies * sequences * seen.cached * indexer.head_dim, block.formats.kv)
     out = copies * 4 * block.tokens * min(indexer.top_k, block.iteration.context)
     moved = copies * (block.activations(block.tokens * indexer.heads * indexer.head_dim) + 4 * pairs) + out
@@ -117,7 +117,7 @@ def _attended(body: LatentAttention, block: BlockPass, pairs: int, cached: int, 
     """Return attention of all heads to latent vectors, of which they have sums."""
     out = block.activations(block.tokens * body.heads * body.latent)
     moved = block.activations(block.tokens * body.heads * body.cached_width) + out
-    read = size_of((body.copies or 1) * cached * body.cached_width, block.formats.kv)
+    read = size_of(body.cache_copies * cached * body.cached_width, block.formats.kv)
     place = block.layer + 1, block.layer, (), block.tokens, 0, read, 0
     flops, sequences = 2 * body.heads * pairs * (body.cached_width + body.latent), block.iteration.batch
     return Operation("attention", "attention", *place, moved, out, flops, 1, sequences, inputs=("append", *inputs))

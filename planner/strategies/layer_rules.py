@@ -32,7 +32,7 @@ class SplitQuestion:
 
 
 def place(model: Model, roles: Roles, workload: Workload, options: SplitQuestion, k: int) -> Placement:
-    """The rules that put the first `k` units on the CPU and the rest on the accelerator."""
+    """Return the rules that put the first `k` units on the CPU and the rest on the accelerator."""
     if options.window is not None and has_window(model, roles, options, k):
         assert roles.accelerator is not None
         offloaded = place(model, roles, workload, replace(options, window=None, kv_offload=True), k)

@@ -125,6 +125,11 @@ class LatentAttention(Frozen):
         return self.latent + self.rope_dim
 
     @property
+    def cache_copies(self) -> int:
+        """Return how many copies of the cache there are, one where no devices divide the heads."""
+        return self.copies or 1
+
+    @property
     def compared(self) -> int:
         """Return values of a query head."""
         return self.nope_dim + self.rope_dim

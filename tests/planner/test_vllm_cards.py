@@ -26,9 +26,10 @@ CPU = "2x Intel Xeon Platinum 8462Y+"
 PAIR = compose("2x RTX 4090", "AMD EPYC 7742", 256 * GIB, "pcie4x16")
 
 
-def made(hardware: Hardware, model: str = "Llama-3.1-8B", fmt: str | None = "bf16", **options: Any) -> Plan:
-    asked = {"model": model, "hardware": hardware, "format": fmt, "strategy": "vllm", "options": options}
-    return plan({**asked, "prompt_tokens": 512, "output_tokens": 128}).plan
+def vllm_plan(hardware: Hardware, model: str = "Llama-3.1-8B", fmt: str | None = "bf16", **options: Any) -> Plan:
+    """Return the plan of vLLM for a model in a format (None: its own) on a machine, with vLLM's `options`."""
+    question = {"model": model, "hardware": hardware, "format": fmt, "strategy": "vllm", "options": options}
+    return plan({**question, "prompt_tokens": 512, "output_tokens": 128}).plan
 
 
 def held(asked: Plan, **options: int) -> Limits:
@@ -40,7 +41,7 @@ def held(asked: Plan, **options: int) -> Limits:
 def test_the_cache_is_as_large_as_vllm_says() -> None:
     """LLMServingSim@da26736, bench/results/llama-3.1-8b-rtx4090/meta.json: 2,588 blocks of 16 tokens, vLLM 0.19.0,
     2,048 tokens and 256 sequences a pass, within 0.9 of 25,250,627,584 bytes."""
-    limits = held(made(compose("RTX 4090", "AMD EPYC 7742", 64 * GIB, None)))
+    limits = held(vllm_plan(compose("RTX 4090", "AMD EPYC 7742", 64 * GIB, None)))
     assert limits.gpu_tokens == pytest.approx(41_408, rel=0.03)
     assert (limits.batch_tokens, limits.sequences, limits.chunk) == (2048, 256, 2048)
 
@@ -59,26 +60,26 @@ def test_the_reserve_is_of_sampling_or_of_the_network() -> None:
 
 def test_every_card_has_vllms_share_so_that_replicas_divide_layers() -> None:
     """A plan of one of two equal cards is served by both."""
-    one = made(PAIR, tensor_parallel_size=1)
+    one = vllm_plan(PAIR, tensor_parallel_size=1)
     assert len({memory.available for memory in one.hardware.memories if memory.kind == "vram"}) == 1
     assert held(one, tensor_parallel=2).gpu_tokens > 3 * held(one).gpu_tokens
 
 
 def test_cards_that_divide_layers_are_one_device_that_adds_up() -> None:
-    alone, both = (made(PAIR, tensor_parallel_size=count) for count in (1, 2))
+    alone, both = (vllm_plan(PAIR, tensor_parallel_size=count) for count in (1, 2))
     steps = [each.predicted.decode.seconds.mid for each in (alone, both)]
     assert 0.5 * steps[0] < steps[1] < 0.9 * steps[0]
-    linked = made(compose("2x RTX 4090", "AMD EPYC 7742", 256 * GIB, "pcie4x16", 50e9), tensor_parallel_size=2)
+    linked = vllm_plan(compose("2x RTX 4090", "AMD EPYC 7742", 256 * GIB, "pcie4x16", 50e9), tensor_parallel_size=2)
     assert linked.predicted.prefill.seconds.mid < both.predicted.prefill.seconds.mid
     assert both.label == "vllm 2x cuda(34)" and [d.name for d in both.hardware.devices] == ["cpu", "cuda"]
     assert held(both).gpu_tokens == pytest.approx(held(alone, tensor_parallel=2).gpu_tokens, rel=0.01)
     assert held(both, tensor_parallel=2) == held(both)
     assert "--tensor-parallel-size 2" in emit(both, "vllm").text
-    assert "--quantization awq" in emit(made(PAIR, quantization="awq"), "vllm").text
+    assert "--quantization awq" in emit(vllm_plan(PAIR, quantization="awq"), "vllm").text
 
 
 def test_engines_that_divide_no_layers_have_them_in_turn() -> None:
-    both = made(PAIR, tensor_parallel_size=2)
+    both = vllm_plan(PAIR, tensor_parallel_size=2)
     assert "--tp-size 2" in emit(both, "sglang").text
     settings = emit(both, "llama.cpp")
     assert "-ngl 33 -sm layer -ts 16.5,16.5 " in settings.text
@@ -88,24 +89,24 @@ def test_engines_that_divide_no_layers_have_them_in_turn() -> None:
 
 def test_a_refusal_names_the_cards_that_would_do() -> None:
     with pytest.raises(InfeasibleError, match="tensor_parallel_size"):
-        made(PAIR, "Qwen3-14B", tensor_parallel_size=1)
-    assert made(PAIR, "Qwen3-14B", tensor_parallel_size=2).predicted.memory
+        vllm_plan(PAIR, "Qwen3-14B", tensor_parallel_size=1)
+    assert vllm_plan(PAIR, "Qwen3-14B", tensor_parallel_size=2).predicted.memory
 
 
 def test_as_many_cards_divide_layers_as_is_fastest() -> None:
-    fits, large = made(PAIR), made(PAIR, "Qwen3-14B")
+    fits, large = vllm_plan(PAIR), vllm_plan(PAIR, "Qwen3-14B")
     assert fits.strategy.options["tensor_parallel_size"] == large.strategy.options["tensor_parallel_size"] == 2
-    small = made(PAIR, "Qwen3-0.6B")
-    one, two = (made(PAIR, "Qwen3-0.6B", tensor_parallel_size=count) for count in (1, 2))
+    small = vllm_plan(PAIR, "Qwen3-0.6B")
+    one, two = (vllm_plan(PAIR, "Qwen3-0.6B", tensor_parallel_size=count) for count in (1, 2))
     seconds = [each.predicted.decode.seconds.mid for each in (small, one, two)]
     assert seconds[0] == seconds[1] < seconds[2] and small.strategy.options["tensor_parallel_size"] == 1
     with pytest.raises(InfeasibleError, match="cpu_offload_gb"):
-        made(PAIR, "Llama-3.3-70B-Instruct")
+        vllm_plan(PAIR, "Llama-3.3-70B-Instruct")
 
 
 def test_other_numbers_of_cards_are_refused() -> None:
     with pytest.raises(UsageError, match="heads cannot be divided evenly"):
-        made(compose("3x RTX 4090", CPU, 256 * GIB, None), tensor_parallel_size=3)
+        vllm_plan(compose("3x RTX 4090", CPU, 256 * GIB, None), tensor_parallel_size=3)
 
 
 def test_experts_are_divided_too() -> None:
@@ -129,7 +130,7 @@ def test_cards_that_are_more_than_kv_heads_have_copies_of_them() -> None:
     part = part_of(model, 8)
     assert {part.attention(layer).kv_heads for layer in range(model.layers)} == {1}
     four, eight = (
-        made(compose(f"{count}x RTX 4090", CPU, 256 * GIB, None), "Qwen3-30B-A3B", tensor_parallel_size=count)
+        vllm_plan(compose(f"{count}x RTX 4090", CPU, 256 * GIB, None), "Qwen3-30B-A3B", tensor_parallel_size=count)
         for count in (4, 8)
     )
     bytes_of = [size.kv for made_plan in (four, eight) for size in made_plan.predicted.memory if size.kv]
@@ -150,7 +151,7 @@ def test_each_card_has_all_of_a_latent_cache() -> None:
     scores = [sum(op.flops for op in operations(each, step, formats) if op.kind == "index") for each in indexed]
     assert scores[1] == 8 * scores[0] > 0 and indexed[0] == load_model("DeepSeek-V3.2")
     pair = [
-        made(compose(f"{count}x RTX 4090", CPU, 256 * GIB, None), "DeepSeek-V2-Lite", tensor_parallel_size=count)
+        vllm_plan(compose(f"{count}x RTX 4090", CPU, 256 * GIB, None), "DeepSeek-V2-Lite", tensor_parallel_size=count)
         for count in (2, 4)
     ]
     caches = [sum(size.kv for size in made_plan.predicted.memory) for made_plan in pair]
@@ -176,7 +177,7 @@ def test_equal_cards_are_joined_wherever_they_are() -> None:
     slow = first.model_copy(update={"product": "RTX 3060", "read": scaled_figure(first.read, 0.3)})
     devices = tuple(slow if device is first else device for device in three.devices)
     mixed = three.model_copy(update={"devices": devices})
-    both = made(mixed, "Qwen3-14B")
+    both = vllm_plan(mixed, "Qwen3-14B")
     used = both.hardware.device(
         next(rule.device for rule in both.compute if both.hardware.device(rule.device).kind != "cpu")
     )
