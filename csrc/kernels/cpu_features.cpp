@@ -4,6 +4,7 @@
 
 #include <cpuid.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace helm {
@@ -53,10 +54,17 @@ const CpuFeatures& cpu_features() {
   return features;
 }
 
-bool is_intel() {
-  constexpr uint32_t kGenu = 0x756e6547, kIneI = 0x49656e69, kNtel = 0x6c65746e;  // "GenuineIntel", in b, d and c
-  const Registers maker = leaf(0, 0);
-  return maker.b == kGenu && maker.d == kIneI && maker.c == kNtel;
+size_t instruction_cache_bytes() {
+  constexpr uint32_t kCaches = 4, kNone = 0, kInstructions = 2;  // the leaf of Intel's processors, and kinds in it
+  for (uint32_t place = 0;; ++place) {
+    const Registers cache = leaf(kCaches, place);
+    const uint32_t kind = cache.a & 0x1f, level = cache.a >> 5 & 0x7;
+    if (kind == kNone) return 0;
+    if (kind == kInstructions && level == 1) {
+      const size_t ways = (cache.b >> 22) + 1, parts = (cache.b >> 12 & 0x3ff) + 1, line = (cache.b & 0xfff) + 1;
+      return ways * parts * line * (size_t{cache.c} + 1);
+    }
+  }
 }
 
 }  // namespace helm

@@ -1,10 +1,12 @@
 #pragma once
 
-// The instruction sets that this x86-64 processor has and whose registers the system keeps for a process, and who made
-// it. Read from the processor itself: compilers' own functions for it differ in the names that they know, and some find
-// nothing.
+// The instruction sets that this x86-64 processor has and whose registers the system keeps for a process, and a size by
+// which its generation is told. Read from the processor itself: compilers' own functions for it differ in the names
+// that they know, and some find nothing.
 
 #if defined(__x86_64__)
+
+#include <cstddef>
 
 namespace helm {
 
@@ -19,8 +21,8 @@ struct CpuFeatures {
 
 const CpuFeatures& cpu_features();
 
-// Whether Intel made this processor.
-bool is_intel();
+// Bytes of a core's first-level cache for instructions, as Intel's processors say; 0 on others.
+size_t instruction_cache_bytes();
 
 }  // namespace helm
 
