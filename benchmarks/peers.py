@@ -7,10 +7,11 @@
 PLAN is an all-CPU plan of PLACE (`helm-plan --model PLACE --hw this`), a GGUF file or a directory; `--peer-python` is
 an interpreter of another environment that has `llama-cpp-python`, `openvino-genai` or `torch` and `transformers`;
 `--peer-model`: what that engine reads, where it is not PLACE; `--peer-precision`: what it is told to compute in, where
-not what it chooses (torch: the model's own). With `-n 0` prompts alone. At a depth llama.cpp runs with flash
-attention (its own default) and without; no engine computes what is cached, but OpenVINO, which has to. Decode steps
-are also compared with a plain read of the bytes that they stream, weights and KV. A figure is not to be quoted when
-others took more than 8 % of the CPU time; the peer's own count among them."""
+not what it chooses (torch: the model's own). With `-n 0` prompts alone. llama.cpp runs with flash attention (its own
+default) and without, and with weights as they are stored, not repacked: its fastest setting is the one to quote. No
+engine computes what is cached at a depth, but OpenVINO, which has to. Decode steps are also compared with a plain read
+of the bytes that they stream, weights and KV. A figure is not to be quoted when others took more than 8 % of the CPU
+time; the peer's own count among them."""
 
 import argparse
 import json
@@ -80,23 +81,23 @@ def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
     with Engine.load(plan, args.place, Machine.this(), prompt_tokens=piece) as engine:
         runner = BenchRunner(engine, piece)
         yield from _against_reads(runner, plan, [test for test in tests if test.steps], threads, args.pairs)
-        for name, settings, wanted in _settings(args, tests):
-            if wanted:
-                command = _command(args, {"threads": threads, "context": context, **settings})
-                with engine_process(command, name) as peer:
-                    for test in wanted:
-                        yield _compared(runner, name, peer, test, threads, args.pairs)
+        for name, settings in _settings(args).items():
+            command = _command(args, {"threads": threads, "context": context, **settings})
+            with engine_process(command, name) as peer:
+                for test in tests:
+                    yield _compared(runner, name, peer, test, threads, args.pairs)
 
 
-def _settings(
-    args: argparse.Namespace, tests: Sequence[Test]
-) -> Iterator[tuple[str, dict[str, object], Sequence[Test]]]:
-    """Yield the configurations of the peer: its name in the output, settings of its worker, and the tests it runs."""
+def _settings(args: argparse.Namespace) -> dict[str, Settings]:
+    """Return the settings of the peer's worker by the name of each configuration: llama.cpp with flash attention (its
+    own default) and without, and with weights as they are stored."""
     if args.peer != "llama.cpp":
-        yield args.peer, {"precision": args.peer_precision or ""}, tests
-        return
-    yield "llama.cpp", {"flash": "off"}, tests
-    yield "llama.cpp fa", {"flash": "on"}, [test for test in tests if test.depth]
+        return {args.peer: {"precision": args.peer_precision or ""}}
+    return {
+        "llama.cpp": {"flash": "off"},
+        "llama.cpp fa": {"flash": "on"},
+        "llama.cpp as stored": {"flash": "off", "repack": False},
+    }
 
 
 def _compared(runner: BenchRunner, name: str, peer: EngineProcess, test: Test, threads: int, pairs: int) -> Row:

@@ -2,7 +2,8 @@
 
 import errno
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 
@@ -31,7 +32,16 @@ class HelmError(Exception):
         self.file = file
         self.field = field
         self.value = value
-        self.remedy = remedy
+        self._remedy = remedy
+
+    @property
+    def remedy(self) -> str | None:
+        """What would help, in words."""
+        return self._remedy
+
+    @remedy.setter
+    def remedy(self, remedy: str | None) -> None:
+        self._remedy = remedy
 
     def __str__(self) -> str:
         place = ": ".join(_cut(part) for part in (self.file, self.field) if part)
@@ -60,7 +70,8 @@ class UsageError(HelmError):
 class InfeasibleError(HelmError):
     """No plan meets the constraints; `remedy` is the smallest change that would, `lacks` its bytes by memory.
 
-    `largest_batch`: the most sequences per batch that would fit, 0 for none; None where nobody looked for it."""
+    `largest`: finds the most sequences per batch that would fit, 0 for none; None where nobody looks for that. It may
+    take long, and many refusals are never shown: it is called when the answer is first needed."""
 
     code = "infeasible"
     exit_code = 3
@@ -70,12 +81,30 @@ class InfeasibleError(HelmError):
         message: str,
         *,
         lacks: Mapping[str, int] | None = None,
-        largest_batch: int | None = None,
+        largest: Callable[[], int] | None = None,
         **place: Any,
     ) -> None:
         super().__init__(message, **place)
         self.lacks = {} if lacks is None else dict(lacks)
-        self.largest_batch = largest_batch
+        self._largest, self._names_batches = largest, True
+
+    @cached_property
+    def largest_batch(self) -> int | None:
+        """The most sequences per batch that would fit, 0 for none; None where nobody looks for that."""
+        return None if self._largest is None else self._largest()
+
+    @property
+    def remedy(self) -> str | None:
+        """What would help, in words: smaller batches among it, where they would."""
+        if self._names_batches and self.largest_batch:
+            self.remedy = ", or ".join(
+                [*([self._remedy] if self._remedy else ()), f"batches of at most {self.largest_batch}"]
+            )
+        return self._remedy
+
+    @remedy.setter
+    def remedy(self, remedy: str | None) -> None:
+        self._remedy, self._names_batches = remedy, False
 
 
 class TargetMissedError(HelmError):

@@ -59,19 +59,20 @@ def _largest(request: PlanRequest[Any], decide: Decide) -> Decision:
 
     Begins with what a refusal of far too many says, where it says it. Raises InfeasibleError, as for a batch of one,
     when not even that fits."""
+    try:
+        return decide(request.sized(batch=MOST_SEQUENCES))
+    except InfeasibleError as error:
+        known = error.largest_batch or 0
     decisions: dict[int, Decision] = {}
-    said: list[int] = []
 
     def fits(batch: int) -> bool:
         try:
             decisions[batch] = decide(request.sized(batch=batch))
-        except InfeasibleError as error:
-            said.append(error.largest_batch or 0)
-        return batch in decisions
+        except InfeasibleError:
+            return False
+        return True
 
-    if fits(MOST_SEQUENCES):
-        return decisions[MOST_SEQUENCES]
-    most = doubling(MOST_SEQUENCES - 1, fits, known=said[0])
+    most = doubling(MOST_SEQUENCES - 1, fits, known)
     return decisions[most] if most in decisions else decide(request.sized(batch=max(most, 1)))
 
 

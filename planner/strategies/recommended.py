@@ -32,10 +32,13 @@ SIMPLE: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("layer-split", {"undivided": True}),
     ("layer-split", {}),
     ("llama-cpp", {"same_software": True}),
-    ("vllm", {"same_software": True, "cpu_offload_gb": "least"}),
 )
 """Strategies whose plans people have without Helm, with their options: one device alone, whole layers on either, and
-the placements of llama.cpp and vLLM, priced with the executor that would run them."""
+the placement of llama.cpp, priced with the executor that would run them."""
+
+OFFLOADING: tuple[str, Mapping[str, object]] = ("vllm", {"same_software": True, "cpu_offload_gb": "least"})
+"""vLLM's placement, part of the weights in the host's memory, priced likewise: for machines with one accelerator, as
+nobody leaves the others idle for that."""
 
 FITTED: tuple[str, Mapping[str, object]] = ("llama-cpp", {"same_software": True, "fit": True})
 """llama.cpp's own placement of experts, and of layers on several accelerators: for models that `optimal` does not know,
@@ -160,9 +163,8 @@ def _doubts_of_explained(chosen: "Contender", searched: "Decision") -> Iterator[
 def _simple_of(request: "PlanRequest[RecommendedOptions]") -> tuple[tuple[str, Mapping[str, object]], ...]:
     """Return the simple strategies for a model and a machine, with their options."""
     several = len(roles(request.hardware).accelerators) > 1
-    if request.model.is_dense:
-        return (*SIMPLE, DIVIDED) if several else SIMPLE
-    return (*SIMPLE, FITTED) if request.model.routed or several else SIMPLE
+    more = DIVIDED if request.model.is_dense else FITTED
+    return (*SIMPLE, more) if several else (*SIMPLE, OFFLOADING, *((FITTED,) if request.model.routed else ()))
 
 
 def _simple(request: "PlanRequest[RecommendedOptions]") -> "Iterator[Decision]":

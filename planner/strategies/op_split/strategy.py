@@ -355,13 +355,11 @@ class OpSplit:
         layout = self._nearest()
         missing = dict(self._missing(layout))
         lacks = room_in_words(self.frame.roles.hardware, missing.items())
-        most = largest_batch(self.frame.workload, self.fits)
-        smaller = f", or batches of at most {most}" if most else ""
         return InfeasibleError(
             f"no operation split of {self.frame.model.name} fits {self.frame.roles.hardware.name}",
-            remedy=f"the smallest change: {lacks} (then {label(self.frame, layout)} fits){smaller}",
+            remedy=f"the smallest change: {lacks} (then {label(self.frame, layout)} fits)",
             lacks=missing,
-            largest_batch=most,
+            largest=lambda: largest_batch(self.frame.workload, self.fits),
         )
 
     def fits(self, workload: Workload) -> bool:

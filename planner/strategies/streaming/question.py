@@ -80,11 +80,13 @@ class Question:
     ) -> InfeasibleError:
         """Return the error where so many bytes are `missing` by memory."""
         lacks = room_in_words(self.frame.roles.hardware, missing.items())
-        many = largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
-        batch = f"batches of at most {many}" if many else None
         message = f"{name} does not fit {self.frame.roles.hardware.name}"
-        remedy = ", or ".join([f"{lacks} would do", *(remedy for remedy in (option, batch) if remedy)])
-        return InfeasibleError(message, remedy=remedy, lacks=missing, largest_batch=many)
+        remedy = ", or ".join([f"{lacks} would do", *([option] if option else ())])
+
+        def largest() -> int:
+            return largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
+
+        return InfeasibleError(message, remedy=remedy, lacks=missing, largest=largest)
 
     def decision(
         self,

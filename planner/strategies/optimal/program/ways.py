@@ -77,13 +77,21 @@ def undominated(ways: Ways) -> Chosen:
     """The ways that no other one beats or equals in everything it asks for; of equal ones the first."""
     demands = np.hstack([ways.lanes, ways.kept, ways.coming])
     order = np.argsort(demands.sum(axis=1), kind="stable")
+    kinds, within = _kinds(demands[order])
     columns, kept = _telling_first(demands[order].T), np.zeros(0, dtype=np.intp)
     for start in range(0, len(order), _WAYS_AT_A_TIME):
         fresh = np.arange(start, min(start + _WAYS_AT_A_TIME, len(order)))
-        fresh = fresh[~_beaten(columns[:, kept], columns[:, fresh]).any(axis=0)]
-        earlier = np.triu(_beaten(columns[:, fresh], columns[:, fresh]), 1)
+        fresh = fresh[~_beaten(columns, kept, fresh, within[kinds[kept]][:, kinds[fresh]]).any(axis=0)]
+        earlier = np.triu(_beaten(columns, fresh, fresh, within[kinds[fresh]][:, kinds[fresh]]), 1)
         kept = np.append(kept, fresh[~earlier.any(axis=0)])
     return np.sort(order[kept])
+
+
+def _kinds(demands: Numbers) -> tuple[Chosen, NDArray[np.bool_]]:
+    """By way, the number of its kind, those that ask for anything of the same; and which kind (kinds, kinds) asks for
+    nothing that another one does not: ways of the others beat none of that one's."""
+    asked, kinds = np.unique(np.packbits(demands > 0, axis=1), axis=0, return_inverse=True)
+    return kinds.ravel(), ((asked[:, None] & ~asked) == 0).all(axis=2)
 
 
 def _telling_first(columns: Numbers) -> Numbers:
@@ -98,11 +106,15 @@ def _telling_first(columns: Numbers) -> Numbers:
     return columns[list(dict.fromkeys((*telling, *range(len(columns)))))]
 
 
-def _beaten(some: Numbers, others: Numbers) -> NDArray[np.bool_]:
-    """Which of `some` asks for no more of anything than which of `others` (demands, ways): few by what comes first."""
-    result = np.ones((some.shape[1], others.shape[1]), dtype=np.bool_)
-    for mine, theirs in zip(some[:_TELLING_DEMANDS], others[:_TELLING_DEMANDS], strict=True):
-        result &= mine[:, None] <= theirs
-    one, other = np.nonzero(result)
-    result[one, other] = (some[_TELLING_DEMANDS:, one] <= others[_TELLING_DEMANDS:, other]).all(axis=0)
+def _beaten(columns: Numbers, some: Chosen, others: Chosen, possible: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of the ways `some` asks for no more of anything than which of `others`, by what they ask for, `columns`
+    (demands, ways): of the `possible` pairs those that each demand leaves, all at once while they are many."""
+    for column in columns[:_TELLING_DEMANDS]:
+        possible = possible & (column[some][:, None] <= column[others])
+    one, other = np.nonzero(possible)
+    for column in columns[_TELLING_DEMANDS:]:
+        left = column[some[one]] <= column[others[other]]
+        one, other = one[left], other[left]
+    result = np.zeros_like(possible)
+    result[one, other] = True
     return result

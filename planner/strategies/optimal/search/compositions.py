@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
+from types import MappingProxyType
 
 import numpy as np
 
@@ -209,21 +210,7 @@ class Compositions:
 
     def room(self, ends: Ends, aim: Aim) -> "LimitedRoom":
         """Return what there is for blocks."""
-        phases = self.blocks.phase
-        limits = np.array([aim.limits.get(phase, inf) for phase in self.blocks.phases])[phases]
-        limited = np.flatnonzero(np.isfinite(limits))
-        seconds, free = self.blocks.ends(*ends), self.blocks.free(ends)
-        free = free - [self.less.get(name, 0) for name in self.blocks.memories]
-        buffers = self.blocks.buffers
-        room = Room(
-            blocks=self.blocks.count,
-            ends=seconds,
-            weights=np.array([aim.weights.get(phase, 0.0) for phase in self.blocks.phases]),
-            phase=phases,
-            free=np.concatenate([free, (limits - seconds)[limited]]),
-            buffers=np.hstack([buffers, np.zeros((len(buffers), len(limited)))]),
-        )
-        return LimitedRoom(room, limited)
+        return limited_room(self.blocks, ends, aim, self.less)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,3 +219,23 @@ class LimitedRoom:
 
     room: Room
     limited: Chosen
+
+
+def limited_room(
+    blocks: AllBlocks | SymmetricWays, ends: Ends, aim: Aim, less: Mapping[str, int] = MappingProxyType({})
+) -> LimitedRoom:
+    """Return what there is for `blocks` between ends of the model, under `aim`; `less`: by memory, bytes of that which
+    must stay free."""
+    limits = np.array([aim.limits.get(phase, inf) for phase in blocks.phases])[blocks.phase]
+    limited = np.flatnonzero(np.isfinite(limits))
+    seconds, free = blocks.ends(*ends), blocks.free(ends) - [less.get(name, 0) for name in blocks.memories]
+    buffers = blocks.buffers
+    room = Room(
+        blocks=blocks.count,
+        ends=seconds,
+        weights=np.array([aim.weights.get(phase, 0.0) for phase in blocks.phases]),
+        phase=blocks.phase,
+        free=np.concatenate([free, (limits - seconds)[limited]]),
+        buffers=np.hstack([buffers, np.zeros((len(buffers), len(limited)))]),
+    )
+    return LimitedRoom(room, limited)

@@ -24,7 +24,7 @@ from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks, Kn
 from helmsman.planner.strategies.optimal.program.compose import charged
 from helmsman.planner.strategies.optimal.program.relaxation import dual, relaxation
 from helmsman.planner.strategies.optimal.program.ways import Chosen, Numbers, Ways
-from helmsman.planner.strategies.optimal.search.compositions import Aim, Compositions, LimitedRoom
+from helmsman.planner.strategies.optimal.search.compositions import Aim, LimitedRoom, limited_room
 from helmsman.planner.strategies.optimal.search.finalist import predicted
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.tensor_formats import Formats
@@ -79,7 +79,7 @@ class MixedBound:
     def _room(self, ends: Ends) -> LimitedRoom:
         """Return what there is for blocks, on the lanes that all kinds have: those of what few formats need are left
         out."""
-        limited, columns = self._space.room(ends, self.aim), self._columns[-1]
+        limited, columns = limited_room(self._outside, ends, self.aim), self._columns[-1]
         memories = len(limited.room.free) - len(limited.limited)
         kept = np.flatnonzero(np.isin(limited.limited, columns))
         among = np.concatenate([np.arange(memories), memories + kept])
@@ -123,10 +123,6 @@ class MixedBound:
         """By kind, seconds (ways, lanes) by what is known of them."""
         pairs = zip(self._kinds, self._columns[:-1], strict=True)
         return [blocks.summed.lanes[:, columns] for blocks, columns in pairs]
-
-    @cached_property
-    def _space(self) -> Compositions:
-        return Compositions(self._outside)
 
     @cached_property
     def _outside(self) -> AllBlocks:
