@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Literal
 
-from helmsman.hwdb.catalogue import Cpu, Gpu, find_cpu, find_gpu
+from helmsman.hwdb.catalogue import Cpu, Gpu, find_cpu, find_gpu, read_catalogue
 from helmsman.hwdb.classes import DeviceClass, find_class, scaled
 from helmsman.hwdb.links import default_link, far_links, link_sources, node_links, pcie_links, peer_link
 from helmsman.schemas.errors import UsageError
@@ -55,13 +55,15 @@ class Parts:
 
 
 def compose(
-    gpu: str | None, cpu: str, ram: int, link: str | None, peer: float | None = None, memory: str | None = None
+    gpu: str | None, cpu: str | None, ram: int, link: str | None, peer: float | None = None, memory: str | None = None
 ) -> Hardware:
     """Return a machine from device names, bytes of RAM and a link name; figures from data sheets and device classes.
 
-    `gpu` None: the CPU alone; `2x NAME`: two of them, sockets too, whose memory is then one, interleaved. `link` of
+    A chip with a GPU of its own, and no slot for another (Apple's), is named by either; of other CPUs `gpu` None means
+    the CPU alone. `2x NAME`: two of them, sockets too, whose memory is then one, interleaved. `link` of
     each GPU, None: the best both ends can do. `peer`: as in `Parts`; `memory`: its kind, and the channels that are
     filled, as in `2x DDR5-6000`; None: the CPU's own, with a wide interval. Raises UsageError."""
+    gpu, cpu = _of_one_chip(gpu, cpu)
     name = "-".join(part.lower() for part in (gpu, cpu) if part)
     printable = "".join(letter for letter in name if letter.isprintable() and letter != " ")
     gpus, gpu = counted(gpu, "gpu") if gpu is not None else (1, None)
@@ -74,6 +76,25 @@ def compose(
         remedy = "leave `peer` out, or write `gpu` 2x NAME"
         raise UsageError("joins several GPUs, and this machine has not as many", field="peer", remedy=remedy)
     return assemble(parts)
+
+
+def _of_one_chip(gpu: str | None, cpu: str | None) -> tuple[str | None, str]:
+    """Return the names of a machine's GPU and CPU, where one of them may not be named as both are in one chip. Raises
+    UsageError where that leaves one open."""
+    if cpu is None:
+        graphics = None if gpu is None else find_gpu(counted(gpu, "gpu")[1])[0].name
+        chips = [row["name"] for row in read_catalogue("cpus")["cpus"] if graphics in row.get("graphics", ())]
+        if len(chips) == 1:
+            return gpu, chips[0]
+        remedy = f"write {' or '.join(chips)}" if chips else "name the CPU, as AMD Ryzen 7 5800X"
+        raise UsageError("the machine's CPU is not named", field="cpu", remedy=remedy)
+    chip = find_cpu(counted(cpu, "cpu")[1])[0] if gpu is None else None
+    if chip is None or chip.pcie is not None or not chip.graphics:
+        return gpu, cpu
+    if len(chip.graphics) > 1:
+        remedy = f"write {' or '.join(chip.graphics)}"
+        raise UsageError(f"{chip.name} comes with one of several GPUs", field="gpu", remedy=remedy)
+    return chip.graphics[0], cpu
 
 
 def counted(text: str, field: str) -> tuple[int, str]:

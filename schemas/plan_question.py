@@ -26,12 +26,12 @@ FORMAT_NAMES = BeforeValidator(_format_named)
 
 
 class ComposedMachine(Frozen):
-    """A machine made of listed parts. `gpu`, `cpu`: a name, or `2x NAME`; `ram`: bytes; `link` of each GPU, by default
-    the best that both ends can do; `peer`: bytes/s a direction between every two GPUs, by default through host
-    memory; `memory`: its kind and filled channels, `DDR5-5600` or `2x DDR5-5600`, by default the CPU's own, all filled,
-    which may be far off."""
+    """A machine made of listed parts. `gpu`, `cpu`: a name, or `2x NAME`, and either of them for a chip that has both
+    (Apple's); `ram`: bytes; `link` of each GPU, by default the best that both ends can do; `peer`: bytes/s a direction
+    between every two GPUs, by default through host memory; `memory`: its kind and filled channels, `DDR5-5600` or `2x
+    DDR5-5600`, by default the CPU's own, all filled, which may be far off."""
 
-    cpu: Name
+    cpu: Name | None = None
     ram: Bytes
     gpu: Name | None = None
     link: Name | None = None

@@ -274,6 +274,39 @@ def test_apple_chips_are_one_memory() -> None:
         compose("Apple M4 Max 40-core", "Apple M4 Max", 64 * GIB, "pcie4x16")
 
 
+@pytest.mark.parametrize(
+    ("gpu", "cpu", "both"),
+    [
+        ("Apple M3 Pro 18-core", None, ("Apple M3 Pro", "Apple M3 Pro 18-core")),
+        (None, "NVIDIA GB10", ("NVIDIA GB10", "GB10")),
+        ("Radeon 8060S", None, ("AMD Ryzen AI Max+ 395", "Radeon 8060S")),
+    ],
+)
+def test_a_chip_with_its_own_gpu_is_named_by_either(gpu: str | None, cpu: str | None, both: tuple[str, str]) -> None:
+    """An Apple chip was planned as if it had no GPU."""
+    machine = compose(gpu, cpu, 32 * GIB, None)
+    assert tuple(device.product for device in machine.devices) == both
+    assert len(machine.memories) == 1
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cpu", "problem"),
+    [
+        (None, "Apple M3 Pro", "one of several GPUs; write Apple M3 Pro 14-core or Apple M3 Pro 18-core"),
+        ("RTX 4070", None, "CPU is not named"),
+        ("Radeon 780M", None, "CPU is not named; write AMD Ryzen"),
+        (None, None, "CPU is not named"),
+    ],
+)
+def test_a_part_that_is_open_is_refused(gpu: str | None, cpu: str | None, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        compose(gpu, cpu, 32 * GIB, None)
+
+
+def test_a_cpu_with_a_slot_is_the_cpu_alone_though_it_has_graphics() -> None:
+    assert [device.name for device in compose(None, "AMD Ryzen 7 8700G", 32 * GIB, None).devices] == ["cpu"]
+
+
 @pytest.mark.parametrize("ram", [0, -1, 10**6, 2**60])
 def test_impossible_ram_is_refused(ram: int) -> None:
     with pytest.raises(UsageError, match="RAM"):

@@ -9,7 +9,7 @@ from random_cases import figure, random_hardware, random_split
 from scipy.optimize import linprog
 from seeds import seeds
 
-from helmsman.hwdb.compose import compose
+from helmsman.hwdb.compose import Parts, assemble
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
@@ -187,7 +187,7 @@ M2_MAX = {
 def test_a_host_that_nobody_measured_is_as_uncertain_as_engines_differ(fmt):
     """By classes alone four of seven formats were slower than the 90 % interval."""
     rate, size = M2_MAX[fmt]
-    hardware = compose(None, "Apple M2 Max", 32 * 2**30, None)
+    hardware = assemble(Parts("host", "Apple M2 Max", 32 * 2**30))
     moved = round(size * 2**30)
     name = hardware.devices[0].memory
     price = CostModel(hardware).price(task(bytes=moved, flops=moved, memories=(name,)))

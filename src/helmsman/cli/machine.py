@@ -17,7 +17,11 @@ def add_machine_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("machine")
     group.add_argument("--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one")
     group.add_argument("--gpu", metavar="NAME", help="compose a machine: its GPU, or '2x NAME'")
-    group.add_argument("--cpu", metavar="NAME", help="compose a machine: its CPU, or '2x NAME'")
+    group.add_argument(
+        "--cpu",
+        metavar="NAME",
+        help="compose a machine: its CPU, or '2x NAME'; a chip with a GPU of its own is named by either",
+    )
     group.add_argument("--ram", metavar="SIZE", help="compose a machine: its RAM, e.g. 64GB")
     memory = (
         "compose a machine: its memory and filled channels, e.g. '2x DDR5-6000' (default: the CPU's, a wide interval)"
@@ -69,8 +73,9 @@ def _named_or_composed(args: argparse.Namespace) -> "Hardware":
         if args.hw == THIS:
             return this_machine(tell=lambda said: warn(args, said))
         return load_hardware(args.hw, None)
-    if args.cpu is None or args.ram is None:
-        raise UsageError("no machine is named", remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
+    if args.ram is None:
+        problem = "the machine's RAM is not stated" if parts else "no machine is named"
+        raise UsageError(problem, remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
     ram = parse_bytes(args.ram, "--ram")
     return compose(args.gpu, args.cpu, ram, args.link, _peer(args.peer), args.memory)
 
