@@ -73,8 +73,9 @@ def ranked(text: str, request: PlanRequest[Any], engine: str) -> list[tuple[floa
     return sorted(rows, key=lambda row: row[0])
 
 
-def reading_of(text: str, request: PlanRequest[Any]) -> SettingsReading:
-    """Return the prediction for settings, beside the plan of the request for as many tokens and sequences.
+def reading_of(text: str, request: PlanRequest[Any], stated: str | None = None) -> SettingsReading:
+    """Return the prediction for settings, beside the plan of the request for as many tokens and sequences. `stated`:
+    the format of weights that the request has from these settings.
 
     Raises UsageError for settings that are not understood, InfeasibleError where they do not fit the machine."""
     read = read_text(text, _subject(request))
@@ -84,7 +85,7 @@ def reading_of(text: str, request: PlanRequest[Any]) -> SettingsReading:
         engine=read.engine,
         version=engine_format(read.engine).version,
         placed=read.placed,
-        assumed=read.assumed,
+        assumed=(*read.assumed, *((f"weights in {stated}, as the name of what is run states",) if stated else ())),
         unpriced=read.unpriced,
         idle=read.idle,
         yours=planned(yours.plan),

@@ -31,6 +31,16 @@ _OLLAMA = {
     "phi4-mini:3.8b": "Phi-4-mini-instruct",
 }
 """Tags of Ollama's library that state what the names of models do not (its pages of 2026)."""
+_LATEST = {
+    "gemma3": "4b",
+    "llama3.1": "8b",
+    "llama3.2": "3b",
+    "llama3.3": "70b",
+    "mistral": "7b",
+    "phi4": "14b",
+    "phi4-mini": "3.8b",
+}
+"""What Ollama runs by a name without a tag, or with `latest` (table of models in ollama/ollama's README.md, 2025)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +80,17 @@ def stated_format(name: str) -> str | None:
 def _parts(name: str) -> tuple[str, str | None]:
     """Return a name without hub, owner and format, and its format."""
     plain = _HUBS.sub("", name.strip().lower().replace(" ", "-"))
+    in_library = "/" not in plain
     owned, _, tag = plain.rpartition("/")[2].partition(":")
-    stated = _FORMAT.search(f"{owned}:{tag}" if tag else owned)
+    if in_library and tag in ("", "latest"):
+        tag = _LATEST.get(owned, tag)
     whole = f"{owned}:{tag}" if tag else owned
+    stated = _FORMAT.search(whole)
     plain = whole[: stated.start()] if stated else whole
     if stated:
         return plain, stated[1]
-    from_library = bool(tag) and "/" not in name
     smaller = _words(plain)[:1] and _words(plain)[0] in _RELEASED_SMALLER
-    return plain, ("native" if smaller else OLLAMA_FORMAT) if from_library else None
+    return plain, ("native" if smaller else OLLAMA_FORMAT) if in_library and tag else None
 
 
 def _words(name: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from helmsman.library_questions import (
     named_engine,
     serving_question,
     with_model_place,
+    with_settings_format,
 )
 from helmsman.models_here import model_place
 from helmsman.planner.decide import decide
@@ -164,7 +165,8 @@ def read_settings(given: str | Path, question: Asked) -> SettingsReading:
     """Return the prediction for settings of another engine, beside the plan for a question.
 
     `given`: a command, a file or the address of a llama-server; the question says the model, the machine, the formats
-    and how many tokens.
+    and how many tokens. Where neither it nor the model's name states a format of weights, it is the one that the
+    settings state in the name of what they run.
 
     >>> question = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "llama-cpp"}
     >>> reading = read_settings("llama-server -ngl 4 -c 4096", question)
@@ -174,7 +176,9 @@ def read_settings(given: str | Path, question: Asked) -> SettingsReading:
     from helmsman.analysis.ask_settings import reading_of
     from helmsman.settings_text import settings_text
 
-    return reading_of(settings_text(str(given)), given_request(question))
+    text = settings_text(str(given))
+    question, stated = with_settings_format(question, text)
+    return reading_of(text, given_request(question), stated)
 
 
 def calibrate(

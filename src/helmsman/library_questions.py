@@ -8,6 +8,7 @@ from helmsman.planner.decision import Decision
 from helmsman.planner.read_request import request_from
 from helmsman.planner.registry import FORMER, OWN, method
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.settings.settings_format import settings_format
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.plan_question import PlanQuestion
@@ -79,3 +80,21 @@ def with_model_place(question: PlanQuestion | Mapping[str, object]) -> PlanQuest
         return question.model_copy(update={"model": model_place(question.model)})
     name = question.get("model") if isinstance(question, Mapping) else None
     return {**question, "model": model_place(name)} if isinstance(name, str) else question
+
+
+def with_settings_format(question: Asked, text: str) -> tuple[Asked, str | None]:
+    """Return a question about settings with the format of weights that these state in the name of what they run, and
+    that format; as it is, and None, where they state none or the question has one."""
+    if isinstance(question, PlanRequest):
+        return question, None
+    stated: str | None = None
+    if isinstance(question, Mapping):
+        model, chosen = question.get("model"), question.get("format")
+    else:
+        model, chosen = question.model, question.format
+    if chosen is None and isinstance(model, str):
+        stated = settings_format(text, model_place(model))
+    if stated is None:
+        return question, None
+    more = {"format": stated}
+    return ({**question, **more} if isinstance(question, Mapping) else question.model_copy(update=more)), stated

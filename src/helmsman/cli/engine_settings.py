@@ -77,13 +77,19 @@ def _cost(cost: float) -> str:
     return f"the settings take {abs(cost):.0%} {'more' if cost > 0 else 'less'} for the request".replace("%", " %")
 
 
-def show_reading(args: argparse.Namespace, request: "PlanRequest[Any]") -> None:
-    """Print the prediction for settings beside Helm's plan."""
-    from helmsman.analysis.ask_settings import reading_of
+def given_settings(args: argparse.Namespace) -> str:
+    """Return the text of the settings that --from names. Raises what `settings_text` raises."""
     from helmsman.settings_text import settings_text
 
-    text = sys.stdin.read(_MOST) if args.settings == _FROM_STANDARD_INPUT else settings_text(args.settings)
-    reading = reading_of(text, request)
+    return sys.stdin.read(_MOST) if args.settings == _FROM_STANDARD_INPUT else settings_text(args.settings)
+
+
+def show_reading(args: argparse.Namespace, text: str, request: "PlanRequest[Any]", stated: str | None) -> None:
+    """Print the prediction for the settings in `text` beside Helm's plan; `stated`: the format of weights that the
+    request has from them."""
+    from helmsman.analysis.ask_settings import reading_of
+
+    reading = reading_of(text, request, stated)
     emit(args, reading.to_json(), lambda: args.in_flags(_table(reading)))
 
 

@@ -13,7 +13,13 @@ from helmsman.cli.app import run_command
 from helmsman.cli.batches import batch_count, batch_size, check_alone
 from helmsman.cli.colours import paint_for
 from helmsman.cli.comparison import add_comparison_arguments, compared, compares, show_comparison
-from helmsman.cli.engine_settings import add_settings_arguments, check_settings, show_emitted, show_reading
+from helmsman.cli.engine_settings import (
+    add_settings_arguments,
+    check_settings,
+    given_settings,
+    show_emitted,
+    show_reading,
+)
 from helmsman.cli.formats import BEST
 from helmsman.cli.local_names import model_argument
 from helmsman.cli.machine import add_machine_arguments, machine, warn, warn_of_disturbed
@@ -110,10 +116,23 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == BEST:
         report = best_format(args, machine(args))
         args = with_format(args, chosen_row(args, report).format)
+    if args.settings is not None:
+        return _read(args)
     if not asks_for_studies(args):
         return _plan(args, report)
     named = args.hw is not None or args.cpu is not None
     show_study(args, machine(args) if named else None, args.format)
+    return 0
+
+
+def _read(args: argparse.Namespace) -> int:
+    """Print what is predicted for the settings that --from names, of weights in the format that they state where no
+    other is asked for."""
+    from helmsman.planner.settings.settings_format import settings_format
+
+    text = given_settings(args)
+    stated = settings_format(text, args.model) if args.format is None else None
+    show_reading(args, text, plan_request(args if stated is None else with_format(args, stated)), stated)
     return 0
 
 
@@ -130,7 +149,7 @@ def _plan(args: argparse.Namespace, formats: "FitReport | None") -> int:
         if compares(args):
             warn_of_disturbed(args, request.hardware)
             comparison = compared(args, request)
-        elif args.settings is None and not args.max_context:
+        elif not args.max_context:
             warn(args, unmarked_record(request.hardware))
             decision = decide(request)
         took = clock.parts()
@@ -143,9 +162,6 @@ def _plan(args: argparse.Namespace, formats: "FitReport | None") -> int:
         return 0
     if args.max_context:
         return _print_longest(args, request)
-    if args.settings is not None:
-        show_reading(args, request)
-        return 0
     for warning in decision.warnings:
         print(f"helm-plan: warning: {args.in_flags(warning)}", file=sys.stderr)
     if args.emit is not None:
