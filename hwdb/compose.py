@@ -79,20 +79,20 @@ def compose(
 
 
 def _of_one_chip(gpu: str | None, cpu: str | None) -> tuple[str | None, str]:
-    """Return the names of a machine's GPU and CPU, where one of them may not be named as both are in one chip. Raises
+    """Return the names of a machine's GPU and CPU, where one need not be named as both are in one chip. Raises
     UsageError where that leaves one open."""
     if cpu is None:
         graphics = None if gpu is None else find_gpu(counted(gpu, "gpu")[1])[0].name
         chips = [row["name"] for row in read_catalogue("cpus")["cpus"] if graphics in row.get("graphics", ())]
         if len(chips) == 1:
             return gpu, chips[0]
-        remedy = f"write {' or '.join(chips)}" if chips else "name the CPU, as AMD Ryzen 7 5800X"
+        remedy = f"name it as the `cpu`: {' or '.join(chips) or 'AMD Ryzen 7 5800X, for example'}"
         raise UsageError("the machine's CPU is not named", field="cpu", remedy=remedy)
     chip = find_cpu(counted(cpu, "cpu")[1])[0] if gpu is None else None
     if chip is None or chip.pcie is not None or not chip.graphics:
         return gpu, cpu
     if len(chip.graphics) > 1:
-        remedy = f"write {' or '.join(chip.graphics)}"
+        remedy = f"name it as the `gpu`: {' or '.join(chip.graphics)}"
         raise UsageError(f"{chip.name} comes with one of several GPUs", field="gpu", remedy=remedy)
     return chip.graphics[0], cpu
 
@@ -139,6 +139,9 @@ def joined(
         raise UsageError("a GPU within a CPU comes in one chip only", field="cpu", value=cpu.name, remedy=remedy)
     if gpu.integrated and parts.gpus > 1:
         raise UsageError("a chip has one GPU", field="gpu", value=parts.gpus, remedy=f"write {gpu.name}")
+    if gpu.integrated and parts.sockets > 1:
+        problem = f"{gpu.name} is in a chip that stands alone"
+        raise UsageError(problem, field="cpu", value=parts.sockets, remedy=f"write {cpu.name}")
     if gpu.integrated and parts.memory is not None:
         problem = f"its CPU and {gpu.name} share a memory that the catalogue knows"
         raise UsageError(problem, field="memory", value=parts.memory, remedy="leave `memory` out")

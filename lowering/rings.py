@@ -13,13 +13,19 @@ def ring_rows(plan: Placed, layer: int) -> int | None:
 
     None: it has one for every position, as layers without a window, caches that are not read where they are kept, as
     they are kept, and those that later layers read, for which all tokens of a prompt may be through by then."""
+    rows = windowed_rows(plan, layer)
+    return None if rows == plan.workload.context else rows
+
+
+def windowed_rows(plan: Placed, layer: int) -> int | None:
+    """Return rows of each sequence in the cache of a layer with a window that keeps no more than it and the tokens that
+    pass at a time, all positions of a short context among them; None for other layers and caches."""
     attention = plan.model.attention(layer)
     if attention is None or attention.window is None or attention.cache_of is not None:
         return None
-    if layer in shared_caches(plan.model):
+    if layer in shared_caches(plan.model) or not _stays(plan, layer):
         return None
-    rows = attention.window + chunk_of(plan) - 1
-    return rows if rows < plan.workload.context and _stays(plan, layer) else None
+    return min(attention.window + chunk_of(plan) - 1, plan.workload.context)
 
 
 def _stays(plan: Placed, layer: int) -> bool:

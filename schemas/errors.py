@@ -90,8 +90,12 @@ class InfeasibleError(HelmError):
 
     @cached_property
     def largest_batch(self) -> int | None:
-        """The most sequences per batch that would fit, 0 for none; None where nobody looks for that."""
-        return None if self._largest is None else self._largest()
+        """The most sequences per batch that would fit, 0 for none; None where nobody looks for that, or where looking
+        fails: the refusal is what is to be reported."""
+        try:
+            return None if self._largest is None else self._largest()
+        except (HelmError, MemoryError):
+            return None
 
     @property
     def remedy(self) -> str | None:
@@ -105,6 +109,11 @@ class InfeasibleError(HelmError):
     @remedy.setter
     def remedy(self, remedy: str | None) -> None:
         self._remedy, self._names_batches = remedy, False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what another process makes the same error of: with what is found, without what finds it."""
+        found = {"_remedy": self.remedy, "largest_batch": self.largest_batch, "_largest": None, "_names_batches": False}
+        return type(self), (self.message,), {**vars(self), **found}
 
 
 class TargetMissedError(HelmError):

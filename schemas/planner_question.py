@@ -32,11 +32,15 @@ def _machine_form(value: object) -> str | None:
     return _part_form(value)
 
 
+_PARTS = frozenset({"cpu", "gpu", "ram"})
+"""Fields that no document of a machine has, one of which parts have."""
+
+
 def _part_form(value: object) -> str | None:
-    """Return the form of a machine as it is: parts have a CPU, documents a schema."""
+    """Return the form of a machine as it is: parts name some, documents have a schema."""
     if isinstance(value, str):
         return "(name)"
-    if isinstance(value, ComposedMachine) or (isinstance(value, dict) and "cpu" in value):
+    if isinstance(value, ComposedMachine) or (isinstance(value, dict) and value.keys() & _PARTS):
         return "(parts)"
     return "(document)" if isinstance(value, dict | Hardware) else None
 

@@ -8,8 +8,10 @@ namespace {
 size_t of_this_processor() {
   constexpr size_t kPage = 4096;
 #if defined(__x86_64__)
-  constexpr size_t kOfRedwoodCove = 64 << 10;  // bytes of its instruction cache: twice those of cores before it
-  if (instruction_cache_bytes() >= kOfRedwoodCove) return kPage / 2;
+  // Cores with AVX-512 from Redwood Cove on have twice the instruction cache of those before; smaller cores, which
+  // have as much, lack AVX-512, and so do processors that mix both.
+  constexpr size_t kOfRedwoodCove = 64 << 10;
+  if (cpu_features().avx512 && instruction_cache_bytes() >= kOfRedwoodCove) return kPage / 2;
 #endif
   return kPage;
 }

@@ -29,6 +29,12 @@ uint64_t kept_registers() {
   return static_cast<uint64_t>(high) << 32 | low;
 }
 
+bool is_intel() {
+  constexpr uint32_t kGenu = 0x756e6547, kIneI = 0x49656e69, kNtel = 0x6c65746e;  // "GenuineIntel", in b, d and c
+  const Registers maker = leaf(0, 0);
+  return maker.b == kGenu && maker.d == kIneI && maker.c == kNtel;
+}
+
 CpuFeatures read_features() {
   constexpr uint64_t kYmm = 0x6, kZmm = 0xe6, kTiles = 0x60000;
   CpuFeatures found;
@@ -55,8 +61,9 @@ const CpuFeatures& cpu_features() {
 }
 
 size_t instruction_cache_bytes() {
-  constexpr uint32_t kCaches = 4, kNone = 0, kInstructions = 2;  // the leaf of Intel's processors, and kinds in it
-  for (uint32_t place = 0;; ++place) {
+  constexpr uint32_t kCaches = 4, kMost = 16, kNone = 0, kInstructions = 2;  // the leaf, its length, kinds in it
+  if (!is_intel()) return 0;
+  for (uint32_t place = 0; place < kMost; ++place) {
     const Registers cache = leaf(kCaches, place);
     const uint32_t kind = cache.a & 0x1f, level = cache.a >> 5 & 0x7;
     if (kind == kNone) return 0;
@@ -65,6 +72,7 @@ size_t instruction_cache_bytes() {
       return ways * parts * line * (size_t{cache.c} + 1);
     }
   }
+  return 0;
 }
 
 }  // namespace helm

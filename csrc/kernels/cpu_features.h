@@ -21,7 +21,7 @@ struct CpuFeatures {
 
 const CpuFeatures& cpu_features();
 
-// Bytes of a core's first-level cache for instructions, as Intel's processors say; 0 on others.
+// Bytes of a core's first-level cache for instructions, as Intel's processors say; 0 on those of others.
 size_t instruction_cache_bytes();
 
 }  // namespace helm

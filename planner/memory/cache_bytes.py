@@ -7,7 +7,7 @@ from helmsman.lowering.layer_cache import LayerCache, cache_of, shared_caches, s
 from helmsman.lowering.paging import home_tokens, window_of
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.prefix import stored_sizes
-from helmsman.lowering.rings import ring_rows
+from helmsman.lowering.rings import windowed_rows
 from helmsman.lowering.rules import kv_rule, places, prefix_rule
 from helmsman.lowering.variants import cached_elements
 from helmsman.planner.memory.alike_blocks import alike
@@ -17,18 +17,23 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
 
-def kv_block_bytes(model: Model, workload: Workload, kv_format: StoredFormat, layer: int = 0) -> int:
+def kv_block_bytes(
+    model: Model, workload: Workload, kv_format: StoredFormat, layer: int = 0, passing: int | None = None
+) -> int:
     """Return bytes of a block's cache, by default the first one's, for every sequence in flight, at full context
-    (eq 4.12)."""
+    (eq 4.12). `passing`: tokens of a prompt that pass at a time, for which a window's cache has room where it is made,
+    kept and read in one memory; None: elsewhere."""
     cache, sequences = cache_of(model, layer), workload.batch * workload.batches
     if cache is None:
         return 0
+    if passing is not None and cache.reach is not None:
+        cache = cache._replace(reach=cache.reach + passing - 1)
     return cache.size(sequences * _positions(model, layer, cache, workload.context) * cache.heads, kv_format)
 
 
 def _positions(model: Model, layer: int, cache: LayerCache, context: int) -> int:
     """Return tokens of a sequence that a block's cache has room for: all of them where other blocks read it too
-    (`ring_rows`)."""
+    (`windowed_rows`)."""
     return cache._replace(reach=None).tokens(context) if layer in shared_caches(model) else cache.tokens(context)
 
 
@@ -43,9 +48,9 @@ def piece_bytes(placed: Placed, layer: int, piece: CachePiece, workload: Workloa
     cache = cache_of(placed.model, layer)
     if cache is None:
         return 0
-    ring = None if cache.reach is None else ring_rows(placed, layer)
+    rows = None if cache.reach is None else windowed_rows(placed, layer)
     context = workload.context
-    held = _positions(placed.model, layer, cache, context) if ring is None else min(ring, context)
+    held = _positions(placed.model, layer, cache, context) if rows is None else min(rows, context)
     tokens = home_tokens(piece.rule.cache, held)
     rows = workload.batch * workload.batches * tokens * piece.heads
     rows = cached_elements(placed.model, placed.schedule.cache, rows)

@@ -250,9 +250,10 @@ class LayerSplit:
         there = buffers + (self._expanded if self.roles.accelerator.expands else 0)
         kv_home = host if self.options.kv_offload else target
         on_host = max(k - 1, 0)
+        caches = sizes.caches if kv_home == target else sizes.caches_away
         kept = [
             (host, sizes.caches(0, on_host) + sizes.states(0, on_host)),
-            (kv_home, sizes.caches(on_host, layers)),
+            (kv_home, caches(on_host, layers)),
             (target, sizes.states(on_host, layers)),
         ]
         staging = [(target, 2 * sizes.largest_cache)] if self._streams(k) and on_host < layers else []

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
+from helmsman.lowering.buffers import chunk_tokens
 from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.pass_shape import SizedPass
 from helmsman.lowering.stages import last_ops
@@ -51,13 +52,15 @@ class UnitCosts:
 @dataclass(frozen=True, slots=True)
 class UnitSizes:
     """Bytes of each unit; `tied`: the part of `output` that the embedding already holds in one memory; `block_sums`,
-    `cache_sums`, `state_sums`: of the first 0, 1, ... blocks, their weights, keys and values, and states."""
+    `cache_sums`, `away_sums`, `state_sums`: of the first 0, 1, ... blocks, their weights, keys and values in the memory
+    where they are read and in another one, and states."""
 
     embedding: int
     output: int
     tied: int
     block_sums: tuple[int, ...]
     cache_sums: tuple[int, ...]
+    away_sums: tuple[int, ...]
     state_sums: tuple[int, ...]
     largest_cache: int
 
@@ -71,8 +74,12 @@ class UnitSizes:
         return self.block_sums[stop] - self.block_sums[start]
 
     def caches(self, start: int, stop: int) -> int:
-        """Return bytes of the keys and values of blocks start <= b < stop."""
+        """Return bytes of the keys and values of blocks start <= b < stop, in the memory where they are read."""
         return self.cache_sums[stop] - self.cache_sums[start]
+
+    def caches_away(self, start: int, stop: int) -> int:
+        """Return bytes of the keys and values of blocks start <= b < stop, in another memory."""
+        return self.away_sums[stop] - self.away_sums[start]
 
     def states(self, start: int, stop: int) -> int:
         """Return bytes of the states of blocks start <= b < stop."""
@@ -111,7 +118,9 @@ def unit_sizes(
     output = output_tensors(model)
     first = {letter: model.pattern.index(letter) for letter in dict.fromkeys(model.pattern)}
     blocks = {letter: size(block_tensors(model, layer)) for letter, layer in first.items()}
-    caches = {letter: kv_block_bytes(model, workload, kv, layer) for letter, layer in first.items()}
+    passing = chunk_tokens(workload.batch)
+    caches = {letter: kv_block_bytes(model, workload, kv, layer, passing) for letter, layer in first.items()}
+    away = {letter: kv_block_bytes(model, workload, kv, layer) for letter, layer in first.items()}
     states = {letter: state_block_bytes(model, workload, layer) for letter, layer in first.items()}
 
     def sums(of: Mapping[str, int]) -> tuple[int, ...]:
@@ -123,8 +132,9 @@ def unit_sizes(
         tied=size(tensor for tensor in output if tensor.tied_to),
         block_sums=sums(blocks),
         cache_sums=sums(caches),
+        away_sums=sums(away),
         state_sums=sums(states),
-        largest_cache=max(caches.values()),
+        largest_cache=max(away.values()),
     )
 
 

@@ -37,8 +37,8 @@ SIMPLE: tuple[tuple[str, Mapping[str, object]], ...] = (
 the placement of llama.cpp, priced with the executor that would run them."""
 
 OFFLOADING: tuple[str, Mapping[str, object]] = ("vllm", {"same_software": True, "cpu_offload_gb": "least"})
-"""vLLM's placement, part of the weights in the host's memory, priced likewise: for machines with one accelerator, as
-nobody leaves the others idle for that."""
+"""vLLM's placement on one accelerator, part of the weights in the host's memory, priced likewise: not of dense models
+on several accelerators, of which the search finds better ones."""
 
 FITTED: tuple[str, Mapping[str, object]] = ("llama-cpp", {"same_software": True, "fit": True})
 """llama.cpp's own placement of experts, and of layers on several accelerators: for models that `optimal` does not know,
@@ -163,8 +163,9 @@ def _doubts_of_explained(chosen: "Contender", searched: "Decision") -> Iterator[
 def _simple_of(request: "PlanRequest[RecommendedOptions]") -> tuple[tuple[str, Mapping[str, object]], ...]:
     """Return the simple strategies for a model and a machine, with their options."""
     several = len(roles(request.hardware).accelerators) > 1
-    more = DIVIDED if request.model.is_dense else FITTED
-    return (*SIMPLE, more) if several else (*SIMPLE, OFFLOADING, *((FITTED,) if request.model.routed else ()))
+    if request.model.is_dense:
+        return (*SIMPLE, DIVIDED if several else OFFLOADING)
+    return (*SIMPLE, OFFLOADING, FITTED) if request.model.routed or several else (*SIMPLE, OFFLOADING)
 
 
 def _simple(request: "PlanRequest[RecommendedOptions]") -> "Iterator[Decision]":

@@ -14,7 +14,7 @@ from helmsman.schemas.repeated_names import first_repeated
 from helmsman.schemas.study import Study, StudyServing
 from helmsman.schemas.units import parse_bytes
 
-_PARTS = re.compile(r"(^|,)\s*cpu=")
+_PARTS = re.compile(r"(^|,)\s*(cpu|gpu|ram)=")
 _REMEDY = "write a study as in docs/studies.md"
 
 

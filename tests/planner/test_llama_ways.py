@@ -88,6 +88,14 @@ def test_whole_layers_on_all_accelerators_are_recommended_where_shared_blocks_sa
     assert all(passed.gain.mid < 0.01 * passed.seconds for passed in fastest_plan.passed_over)
 
 
+def test_weights_in_ram_stay_in_question_on_several_accelerators_of_models_that_are_not_dense() -> None:
+    """Prompts of thousands of tokens are faster with one card that all weights come to; no search knows such models."""
+    question = {"model": "Qwen3.5-27B", "hardware": PAIR, "format": "bf16", "prompt_tokens": 8192, "output_tokens": 2}
+    assert plan(question).plan.label.startswith("vllm cuda(")
+    dense = plan({**question, "model": "Qwen3-32B", "format": "q4_0", "prompt_tokens": 128})
+    assert not any(label.startswith("vllm") for label, _ in dense.runner_ups)
+
+
 def test_a_way_that_llama_cpp_cannot_express_is_passed_over() -> None:
     """--fit moves parts of layers by the names of their tensors, which it has none of for DeepSeek-V3.2."""
     machine = {"gpu": "2x RTX 4090", "cpu": "AMD EPYC 9354", "ram": 768 * 2**30}

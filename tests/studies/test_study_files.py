@@ -38,6 +38,8 @@ def test_machines_may_be_parts_with_sizes_for_people() -> None:
     parts = ComposedMachine(cpu="Ryzen 7 5800X", gpu="RTX 4070", ram=64 * 10**9)
     listed = ["gpu=RTX 4070,cpu=Ryzen 7 5800X,ram=64GB", {"gpu": "RTX 4070", "cpu": "Ryzen 7 5800X", "ram": "64GB"}]
     assert study_of({**SMALL, "machines": listed}).machines == (parts, parts)
+    chip = ComposedMachine(gpu="GB10", ram=128 * 10**9)
+    assert study_of({**SMALL, "machines": ["gpu=GB10,ram=128GB", "ram=128GB, gpu=GB10"]}).machines == (chip, chip)
 
 
 def test_options_replace_what_a_file_says_of_one_part() -> None:

@@ -74,8 +74,9 @@ def _named_or_composed(args: argparse.Namespace) -> "Hardware":
             return this_machine(tell=lambda said: warn(args, said))
         return load_hardware(args.hw, None)
     if args.ram is None:
-        problem = "the machine's RAM is not stated" if parts else "no machine is named"
-        raise UsageError(problem, remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
+        if parts:
+            raise UsageError("the machine's RAM is not stated", field="--ram", remedy="add --ram SIZE, such as 64GB")
+        raise UsageError("no machine is named", remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
     ram = parse_bytes(args.ram, "--ram")
     return compose(args.gpu, args.cpu, ram, args.link, _peer(args.peer), args.memory)
 

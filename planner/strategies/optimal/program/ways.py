@@ -81,15 +81,15 @@ def undominated(ways: Ways) -> Chosen:
     columns, kept = _telling_first(demands[order].T), np.zeros(0, dtype=np.intp)
     for start in range(0, len(order), _WAYS_AT_A_TIME):
         fresh = np.arange(start, min(start + _WAYS_AT_A_TIME, len(order)))
-        fresh = fresh[~_beaten(columns, kept, fresh, within[kinds[kept]][:, kinds[fresh]]).any(axis=0)]
-        earlier = np.triu(_beaten(columns, fresh, fresh, within[kinds[fresh]][:, kinds[fresh]]), 1)
+        fresh = fresh[~_beaten(columns, kept, fresh, within[np.ix_(kinds[kept], kinds[fresh])]).any(axis=0)]
+        earlier = np.triu(_beaten(columns, fresh, fresh, within[np.ix_(kinds[fresh], kinds[fresh])]), 1)
         kept = np.append(kept, fresh[~earlier.any(axis=0)])
     return np.sort(order[kept])
 
 
 def _kinds(demands: Numbers) -> tuple[Chosen, NDArray[np.bool_]]:
-    """By way, the number of its kind, those that ask for anything of the same; and which kind (kinds, kinds) asks for
-    nothing that another one does not: ways of the others beat none of that one's."""
+    """Return the kind of each way, its number, where ways of a kind ask for the same demands; and whether all that a
+    kind asks for another one asks for too (kinds, kinds): if not, no way of the first beats one of the other."""
     asked, kinds = np.unique(np.packbits(demands > 0, axis=1), axis=0, return_inverse=True)
     return kinds.ravel(), ((asked[:, None] & ~asked) == 0).all(axis=2)
 
@@ -108,7 +108,8 @@ def _telling_first(columns: Numbers) -> Numbers:
 
 def _beaten(columns: Numbers, some: Chosen, others: Chosen, possible: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which of the ways `some` asks for no more of anything than which of `others`, by what they ask for, `columns`
-    (demands, ways): of the `possible` pairs those that each demand leaves, all at once while they are many."""
+    (demands, ways). Only `possible` pairs (some, others) are compared: all of them by the first demands, then, by one
+    demand after the other, those that are left."""
     for column in columns[:_TELLING_DEMANDS]:
         possible = possible & (column[some][:, None] <= column[others])
     one, other = np.nonzero(possible)
