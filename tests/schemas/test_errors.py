@@ -27,7 +27,9 @@ def test_a_refusal_that_nobody_shows_looks_for_nothing() -> None:
     assert error.largest_batch == 7 and search.asked == 1
 
 
-@pytest.mark.parametrize(("remedy", "most", "said"), [("less", 0, "less"), (None, 2, "batches of at most 2"), (None, 0, None)])
+@pytest.mark.parametrize(
+    ("remedy", "most", "said"), [("less", 0, "less"), (None, 2, "batches of at most 2"), (None, 0, None)]
+)
 def test_batches_are_named_where_some_would_fit(remedy: str | None, most: int, said: str | None) -> None:
     assert InfeasibleError("too large", remedy=remedy, largest=Search(most)).remedy == said
 
