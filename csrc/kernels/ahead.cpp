@@ -8,10 +8,12 @@ namespace {
 size_t of_this_processor() {
   constexpr size_t kPage = 4096;
 #if defined(__x86_64__)
-  // Cores with AVX-512 from Redwood Cove on have twice the instruction cache of those before; smaller cores, which
-  // have as much, lack AVX-512, and so do processors that mix both.
+  // Cores with AVX-512 from Redwood Cove on have AMX-FP16 and twice the instruction cache of those before: either tells
+  // them, as virtual machines may hide one. Smaller cores, which have as much, lack AVX-512, and so do processors that
+  // mix both.
   constexpr size_t kOfRedwoodCove = 64 << 10;
-  if (cpu_features().avx512 && instruction_cache_bytes() >= kOfRedwoodCove) return kPage / 2;
+  const CpuFeatures& has = cpu_features();
+  if (has.amx_fp16 || (has.avx512 && instruction_cache_bytes() >= kOfRedwoodCove)) return kPage / 2;
 #endif
   return kPage;
 }

@@ -50,6 +50,7 @@ CpuFeatures read_features() {
   found.avx512_vnni = found.avx512 && bit(more.c, 11);
   found.avx512_bf16 = found.avx512 && bit(most.a, 5);
   found.amx_bf16 = tiles && bit(more.d, 24) && bit(more.d, 22);
+  found.amx_fp16 = found.amx_bf16 && bit(most.a, 21);
   return found;
 }
 

@@ -17,6 +17,7 @@ struct CpuFeatures {
   bool avx512_vnni = false;
   bool avx512_bf16 = false;
   bool amx_bf16 = false;  // with tiles; a process has to ask for these
+  bool amx_fp16 = false;  // likewise
 };
 
 const CpuFeatures& cpu_features();
