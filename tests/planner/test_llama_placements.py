@@ -179,6 +179,17 @@ def test_a_model_without_experts_is_fitted_by_whole_layers_from_the_last() -> No
     assert planned("Qwen3-32B", ngl=slots).residence == made.residence
 
 
+@pytest.mark.parametrize(
+    ("model", "label"), [("Mixtral-8x7B-v0.1", "-ngl 33"), ("Kimi-Linear-48B-A3B-Instruct", "-ngl 28 -ot 1")]
+)
+def test_what_the_host_of_a_chip_computes_takes_nothing_of_its_gpu(model: str, label: str) -> None:
+    """They share a memory: no number of layers fitted where all of them left less free than the margin."""
+    made = planned(model, {"gpu": "Apple M3 Pro 18-core", "ram": 36 * 10**9}, kept="iq4_xs", fit=True)
+    assert made.label == f"llama-cpp --fit {label}"
+    alone = planned(model, made.hardware, kept="iq4_xs", ngl=0)
+    assert made.predicted.decode.seconds.mid < alone.predicted.decode.seconds.mid / 2
+
+
 def test_layers_are_divided_by_shares_and_experts_stay_in_ram() -> None:
     made = planned("Qwen3-235B-A22B", TWO, split_mode="layer", cpu_moe=True)
     assert made.label == "llama-cpp -ngl 95 -sm layer -ts 48,47 --cpu-moe"

@@ -8,7 +8,7 @@ the part that it has no room for to the next one, the last to the host."""
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from helmsman.lowering.placement import shaped
@@ -79,9 +79,25 @@ class AutomaticFit:
         return [memory(device.memory).available - self.margin for device in self.frame.roles.accelerators]
 
     def _needs(self, split: SlotSplit) -> list[int]:
-        """Return bytes that a placement needs of every accelerator's memory."""
+        """Return bytes that a placement needs of every accelerator's memory: of one that the host reads too, those of
+        the accelerator alone."""
+        if self.frame.roles.unified:
+            split = replace(split, frame=self._apart, op_offload=False)
         used = {use.memory: use.used for use in memory_use(shaped(place(split)))}
         return [used[device.memory] for device in self.frame.roles.accelerators]
+
+    @cached_property
+    def _apart(self) -> Frame:
+        """Return the frame on the same machine whose host has a memory of its own, as large."""
+        roles = self.frame.roles
+        shared = roles.hardware.memory(roles.host.memory)
+        own = shared.model_copy(update={"name": f"{shared.name} of the host", "kind": "dram"})
+        devices = tuple(
+            device.model_copy(update={"memory": own.name}) if device.kind == "cpu" else device
+            for device in roles.hardware.devices
+        )
+        changed = {"memories": (*roles.hardware.memories, own), "devices": devices}
+        return replace(self.frame, roles=roles.on(roles.hardware.model_copy(update=changed)))
 
     def _fits_all(self, split: SlotSplit) -> bool:
         return all(need <= target for need, target in zip(self._needs(split), self._targets(), strict=True))
