@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from helmsman.detection.system import ObservedSystem
+from helmsman.hwdb.gguf_paths import stem_of
 from helmsman.hwdb.load_model import entry_name
 from helmsman.schemas.detected import LocalModel
 from helmsman.schemas.errors import HelmError, UsageError
@@ -16,7 +17,6 @@ from helmsman.schemas.near_names import close_names
 LOCAL = "local:"
 """Before the name of a model on the disk."""
 _MOST = 10_000
-_PART = re.compile(r"-(\d{5})-of-\d{5}$")
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 _OLLAMA_HOMES = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/.ollama/models", "/var/lib/ollama/models")
 """Where Ollama's service keeps models on Linux (its documentation, docs/faq, and packages of distributions)."""
@@ -55,7 +55,7 @@ def _other_names(model: LocalModel) -> set[str]:
     """Return what else a model is called: its name without owner or tag, and its file's name."""
     name, path = model.name.casefold(), Path(model.path)
     tail = name.rpartition("/")[2]
-    stem = _PART.sub("", path.stem).casefold() if path.suffix == ".gguf" else ""
+    stem = stem_of(path.name).casefold() if path.suffix == ".gguf" else ""
     return {tail, tail.removesuffix(":latest"), stem} - {""}
 
 
@@ -86,7 +86,7 @@ def _in_folder(folder: Path, name: str, store: str) -> Iterator[LocalModel]:
     models: dict[str, list[Path]] = {}
     for file in files:
         if not file.name.startswith("mmproj"):
-            models.setdefault(_PART.sub("", file.stem), []).append(file)
+            models.setdefault(stem_of(file.name), []).append(file)
     for stem, parts in models.items():
         yield _model(f"{name.rpartition('/')[0]}/{stem}".lstrip("/"), store, parts[0], parts)
 

@@ -11,6 +11,13 @@ _BLOB = re.compile(r"sha256-[0-9a-f]{64}")
 _SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 
 
+def stem_of(name: str) -> str:
+    """Return the name of a GGUF file without its suffix and, where a model is split into several files, without the
+    number of the part; any other name as it is."""
+    split = _SPLIT.fullmatch(name)
+    return name.removesuffix(SUFFIX) if split is None else split[1]
+
+
 def is_gguf(path: Path) -> bool:
     """Whether `path` names a GGUF file, or a directory that has some and no Hugging Face checkpoint."""
     try:

@@ -40,7 +40,8 @@ _LATEST = {
     "phi4": "14b",
     "phi4-mini": "3.8b",
 }
-"""What Ollama runs by a name without a tag, or with `latest` (table of models in ollama/ollama's README.md, 2025)."""
+"""By a model's name, the tag that Ollama resolves it to where none is given, or `latest` (table of models in
+ollama/ollama's README.md, 2025)."""
 
 
 @dataclass(frozen=True, slots=True)

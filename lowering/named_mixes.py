@@ -16,7 +16,7 @@ from helmsman.lowering.stored_names import gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import tensors
 from helmsman.schemas.blocks.feed_forward import Experts
-from helmsman.schemas.formats import NamedMix, StoredFormat, block_of, runs
+from helmsman.schemas.formats import STORED_FORMATS, NamedMix, StoredFormat, block_of, runs
 from helmsman.schemas.model import Model
 
 _ROLES = (
@@ -82,6 +82,11 @@ class MixPlace:
                 eighth = count // 8
                 return number < eighth or number >= 7 * count // 8 or (number - eighth) % 3 == 2
         return when in self.share
+
+
+def is_planned_by_name(fmt: str) -> bool:
+    """Whether a format of weights, or a mixture of several, is planned where its name alone is given."""
+    return fmt in MIXES or fmt in STORED_FORMATS
 
 
 @lru_cache(maxsize=64)

@@ -25,7 +25,13 @@ def windowed_rows(plan: Placed, layer: int) -> int | None:
         return None
     if layer in shared_caches(plan.model) or not _stays(plan, layer):
         return None
-    return min(attention.window + chunk_of(plan) - 1, plan.workload.context)
+    return min(ring_size(attention.window, chunk_of(plan)), plan.workload.context)
+
+
+def ring_size(window: int, passing: int) -> int:
+    """Return rows of a ring: the positions of a window and of the tokens that pass at a time, the first of which is in
+    the window itself."""
+    return window + passing - 1
 
 
 def _stays(plan: Placed, layer: int) -> bool:

@@ -6,7 +6,7 @@ from helmsman.hwdb.gguf_paths import is_gguf
 from helmsman.hwdb.load_model import entry_name, model_file
 from helmsman.hwdb.model_names import stated_format
 from helmsman.lowering.mix_rules import MIXES
-from helmsman.lowering.named_mixes import named_mix
+from helmsman.lowering.named_mixes import is_planned_by_name, named_mix
 from helmsman.lowering.tensors import parameters, tensors
 from helmsman.planner.machine import keeps_bf16
 from helmsman.planner.tensor_formats import Formats, size_in
@@ -63,7 +63,7 @@ def _named(name: str) -> str | None:
     if model_file(name) is not None or entry_name(name) is None:
         return None
     stated = stated_format(name)
-    if stated is None or stated == NATIVE or stated in MIXES or stated in STORED_FORMATS:
+    if stated is None or stated == NATIVE or is_planned_by_name(stated):
         return stated
     remedy = f"give the GGUF file, or a `format`: {', '.join((*MIXES, *STORED_FORMATS))}"
     raise UsageError(

@@ -17,18 +17,15 @@ from helmsman.planner.prediction.predict import PlacementFigures, predict
 from helmsman.planner.prediction.speed import objective_of, speed
 from helmsman.planner.registry import RECOMMENDED, method
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.tensor_formats import Formats, exceptions
+from helmsman.planner.tensor_formats import Formats, exceptions, format_size
 from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
-from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Plan
 
 ENOUGH = 0.01
 """The part of a proven bound within which a plan is not asked for again: predictions are further off."""
-
-_MANY = 2**16
-"""Values whose bytes tell which of two formats is larger."""
 
 Decide = Callable[[PlanRequest[Any]], Decision]
 
@@ -62,7 +59,7 @@ def decide_mixed(request: PlanRequest[Any], decide: Decide, propose: Decide | No
     refused = list[HelmError]()
     least = inf
     for fmt in format_sizes(request.model, formats):
-        size = size_of(_MANY, fmt)
+        size = format_size(fmt)
         if size >= least:
             continue
         try:

@@ -59,6 +59,12 @@ def _ranges(layers: Sequence[int]) -> Iterator[LayerRange]:
         yield LayerRange(start=blocks[0], stop=blocks[-1] + 1)
 
 
+def format_size(fmt: StoredFormat) -> int:
+    """Return bytes of 65,536 values in a format, whole blocks of every one: they tell which of two formats is
+    smaller."""
+    return size_of(1 << 16, fmt)
+
+
 def size_in(tensor: Tensor, formats: Formats, otherwise: StoredFormat) -> int:
     """Return bytes of a tensor in its own format, or in that of those that have none."""
     return tensor.size(formats.get((tensor.tied_to or tensor.name, tensor.layer), otherwise))

@@ -36,7 +36,7 @@ class HelmError(Exception):
 
     @property
     def remedy(self) -> str | None:
-        """What would help, in words."""
+        """Return the change of the question, or of the machine, that would do, as a clause of a sentence."""
         return self._remedy
 
     @remedy.setter
@@ -90,8 +90,8 @@ class InfeasibleError(HelmError):
 
     @cached_property
     def largest_batch(self) -> int | None:
-        """The most sequences per batch that would fit, 0 for none; None where nobody looks for that, or where looking
-        fails: the refusal is what is to be reported."""
+        """Return the most sequences per batch that would fit, 0 for none; None where nobody looks for that, or where
+        looking fails: the refusal is what is to be reported."""
         try:
             return None if self._largest is None else self._largest()
         except (HelmError, MemoryError):
@@ -99,21 +99,20 @@ class InfeasibleError(HelmError):
 
     @property
     def remedy(self) -> str | None:
-        """What would help, in words: smaller batches among it, where they would."""
-        if self._names_batches and self.largest_batch:
-            self.remedy = ", or ".join(
-                [*([self._remedy] if self._remedy else ()), f"batches of at most {self.largest_batch}"]
-            )
-        return self._remedy
+        """Return the smallest change that would do, as a clause of a sentence, and the largest batch that would fit
+        beside it; what was put in the remedy's place says all by itself."""
+        batches = f"batches of at most {self.largest_batch}" if self._names_batches and self.largest_batch else None
+        return ", or ".join(clause for clause in (self._remedy, batches) if clause) or None
 
     @remedy.setter
     def remedy(self, remedy: str | None) -> None:
         self._remedy, self._names_batches = remedy, False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what another process makes the same error of: with what is found, without what finds it."""
-        found = {"_remedy": self.remedy, "largest_batch": self.largest_batch, "_largest": None, "_names_batches": False}
-        return type(self), (self.message,), {**vars(self), **found}
+        """Return the parts that pickle rebuilds the error from: the largest batch in place of the search for it, which
+        no other process could call."""
+        state = {**vars(self), "largest_batch": self.largest_batch, "_largest": None}
+        return type(self), (self.message,), state
 
 
 class TargetMissedError(HelmError):

@@ -12,8 +12,8 @@ size_t of_this_processor() {
   // them, as virtual machines may hide one. Smaller cores, which have as much, lack AVX-512, and so do processors that
   // mix both.
   constexpr size_t kOfRedwoodCove = 64 << 10;
-  const CpuFeatures& has = cpu_features();
-  if (has.amx_fp16 || (has.avx512 && instruction_cache_bytes() >= kOfRedwoodCove)) return kPage / 2;
+  const CpuFeatures& features = cpu_features();
+  if (features.amx_fp16 || (features.avx512 && instruction_cache_bytes() >= kOfRedwoodCove)) return kPage / 2;
 #endif
   return kPage;
 }

@@ -7,7 +7,7 @@ from helmsman.lowering.layer_cache import LayerCache, cache_of, shared_caches, s
 from helmsman.lowering.paging import home_tokens, window_of
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.prefix import stored_sizes
-from helmsman.lowering.rings import windowed_rows
+from helmsman.lowering.rings import ring_size, windowed_rows
 from helmsman.lowering.rules import kv_rule, places, prefix_rule
 from helmsman.lowering.variants import cached_elements
 from helmsman.planner.memory.alike_blocks import alike
@@ -27,7 +27,7 @@ def kv_block_bytes(
     if cache is None:
         return 0
     if passing is not None and cache.reach is not None:
-        cache = cache._replace(reach=cache.reach + passing - 1)
+        cache = cache._replace(reach=ring_size(cache.reach, passing))
     return cache.size(sequences * _positions(model, layer, cache, workload.context) * cache.heads, kv_format)
 
 

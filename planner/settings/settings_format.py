@@ -4,19 +4,18 @@ run, as in `llama-server -m Qwen3-8B-Q4_K_M.gguf`, `-hf owner/name:Q8_0` or `FRO
 import re
 from contextlib import suppress
 
+from helmsman.hwdb.gguf_paths import stem_of
 from helmsman.hwdb.load_model import entry_name, model_file
 from helmsman.hwdb.model_names import stated_format
-from helmsman.lowering.mix_rules import MIXES
+from helmsman.lowering.named_mixes import is_planned_by_name
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import STORED_FORMATS
 
-_RUN = re.compile(
+_MODEL_REFERENCE = re.compile(
     r"""(?:(?<!\S)(?:-m|--model|-hf|-hfr|--hf-repo)(?:\s+|=)|^\s*FROM\s+|"model_path"\s*:\s*)["']?([^\s"',]+)""",
     re.MULTILINE | re.IGNORECASE,
 )
-"""What names the model in commands of llama.cpp, in Ollama's files and in what a llama-server says of itself."""
-_PART = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)", re.IGNORECASE)
-"""What the name of a file in several parts has before its end."""
+"""Matches a reference to a model, whose file or repository is the first group: a flag of llama.cpp's command line, the
+`FROM` line of an Ollama Modelfile, or the `model_path` that a llama-server reports."""
 
 
 def settings_format(text: str, model: str) -> str | None:
@@ -25,10 +24,10 @@ def settings_format(text: str, model: str) -> str | None:
     with suppress(UsageError):
         if model_file(model) is not None or entry_name(model) is None or stated_format(model) is not None:
             return None
-    for match in _RUN.finditer(text):
-        name = _PART.sub("", match[1].replace("\\", "/").rpartition("/")[2])
+    for match in _MODEL_REFERENCE.finditer(text):
+        file = match[1].replace("\\", "/").rpartition("/")[2]
         with suppress(UsageError):
-            stated = stated_format(name)
-            if stated in MIXES or stated in STORED_FORMATS:
+            stated = stated_format(stem_of(file))
+            if stated is not None and is_planned_by_name(stated):
                 return stated
     return None

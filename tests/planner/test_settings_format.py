@@ -33,21 +33,22 @@ def test_settings_state_a_format_by_the_name_of_what_they_run(text: str, fmt: st
     assert settings_format(text, "Qwen3-0.6B") == fmt
 
 
-def test_the_question_is_asked_before_the_settings(tmp_path: Path) -> None:
+def test_a_format_of_the_question_comes_before_that_of_the_settings(tmp_path: Path) -> None:
     text = "llama-server -m Qwen3-0.6B-Q4_K_M.gguf"
     assert settings_format(text, "qwen3:0.6b-q8_0") is None
     (tmp_path / "config.json").write_text("{}")
     assert settings_format(text, str(tmp_path)) is None
 
 
-def test_a_reading_says_what_it_took() -> None:
+def test_a_reading_says_which_format_it_assumed() -> None:
     text = "llama-server -m Qwen3-0.6B-Q8_0.gguf -ngl 9 -c 512 -np 1"
-    told, formatted = helmsman.read_settings(text, QUESTION), {**QUESTION, "format": "q8_0"}
-    asked = helmsman.read_settings(text, formatted)
-    assert told.yours == asked.yours
-    assert any("weights in q8_0" in line for line in told.assumed)
-    assert not any("weights in" in line for line in asked.assumed)
-    assert helmsman.read_settings(text, {**QUESTION, "format": "f16"}).yours != told.yours
+    by_settings, by_question = (
+        helmsman.read_settings(text, each) for each in (QUESTION, {**QUESTION, "format": "q8_0"})
+    )
+    assert by_settings.yours == by_question.yours
+    assert any("weights in q8_0" in line for line in by_settings.assumed)
+    assert not any("weights in" in line for line in by_question.assumed)
+    assert helmsman.read_settings(text, {**QUESTION, "format": "f16"}).yours != by_settings.yours
 
 
 def test_the_command_takes_it_likewise(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,11 +27,8 @@ from helmsman.planner.strategies.optimal.program.ways import Chosen, Numbers, Wa
 from helmsman.planner.strategies.optimal.search.compositions import Aim, LimitedRoom, limited_room
 from helmsman.planner.strategies.optimal.search.finalist import predicted
 from helmsman.planner.strategies.streaming.question import Question
-from helmsman.planner.tensor_formats import Formats
-from helmsman.schemas.formats import StoredFormat, size_of
-
-_SIZED_VALUES = 1 << 16
-"""The number of values that are sized to tell which format is smaller: whole blocks of all."""
+from helmsman.planner.tensor_formats import Formats, format_size
+from helmsman.schemas.formats import StoredFormat
 
 _MOST_LOWERINGS = 8
 """The number of times at most that the ways of a relaxation are lowered themselves."""
@@ -172,7 +169,7 @@ class MixedBound:
 
 
 def _smallest(formats: Iterable[StoredFormat]) -> StoredFormat:
-    return min(formats, key=lambda fmt: size_of(_SIZED_VALUES, fmt))
+    return min(formats, key=format_size)
 
 
 def _mean(kinds: list[tuple[int, Ways]]) -> Ways:
