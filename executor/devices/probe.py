@@ -27,6 +27,10 @@ ones have 1024 and 1536). Products with 1024 columns are 4 to 5 % faster in q4_0
 APART = 4096
 """Bytes by which an arena of noise is larger for each piece, which it may need to align them."""
 REPEATS = 5
+PRODUCTS_S = 0.1
+"""The least seconds of products in one probe of arithmetic. Units that compute at two rates by turns, for 0.2 to 1
+second each, need several probes of so many (AMX of an Intel Xeon, Emerald Rapids: 12 % of products took 1.7 times as
+long as the median, as many 0.6 times)."""
 COPY_BYTES = 4 << 20
 SMALL_COPY = 64
 PRODUCT = PROBED
@@ -158,10 +162,19 @@ def random_matrix(fmt: StoredFormat, shape: tuple[int, int]) -> Buffer:
 
 
 def product_rate(pool: Pool, fmt: StoredFormat, matrices: Sequence[Buffer], rounding: Precision) -> float:
-    """FLOP/s at which all threads of `pool` multiply each with PRODUCT_TOKENS tokens, so many that memory does not
-    matter. The matrices are those of `product_matrices`, in no cache: what follows a read probe finds none there."""
-    times = time_linear(pool, fmt, matrices, *PRODUCT, PRODUCT_TOKENS, len(matrices), rounding)
-    return per_second(2 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1], median(times), "a product")
+    """Return the FLOP/s at which all threads of `pool` multiply the matrices with PRODUCT_TOKENS tokens, so many that
+    memory does not matter, for PRODUCTS_S seconds or more: each matrix once at least. These are those of
+    `product_matrices`, in no cache: what follows a read probe finds none there.
+
+    Over the sum of their seconds, as a prompt's are the sum of its products' (`read_rate`)."""
+
+    def seconds(repeats: int) -> float:
+        return sum(time_linear(pool, fmt, matrices, *PRODUCT, PRODUCT_TOKENS, repeats, rounding))
+
+    flops, count = 2.0 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1], len(matrices)
+    spent = seconds(count)
+    more = int(PRODUCTS_S * per_second(count, spent, "a product")) + 1 - count
+    return flops * count / spent if more <= 0 else flops * (count + more) / (spent + seconds(more))
 
 
 class JointProductProbe:

@@ -108,12 +108,13 @@ def weight_pieces(matrices: Sequence[Buffer], fmt: StoredFormat, most: int) -> l
 
 
 def middle(turns: Sequence[Sequence[Probe]]) -> list[Probe]:
-    """Of each probe the median of several turns, as one that is held up reads half; of the arithmetic that devices keep
-    the mean: two processors are on one core for moments, and a run sees all of these."""
+    """Of each probe the median of several turns, as one that is held up reads half; of arithmetic, and of what devices
+    keep of it, the mean: two processors are on one core for moments, and units compute at two rates by turns. A run
+    sees all of these."""
 
     def usual(same: Sequence[Probe]) -> float:
         values = [probe.value for probe in same]
-        return fmean(values) if same[0].what == "joint_compute" else median(values)
+        return fmean(values) if same[0].what in ("compute", "joint_compute") else median(values)
 
     return [same[0].model_copy(update={"value": usual(same)}) for same in zip(*turns, strict=True)]
 

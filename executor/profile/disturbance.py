@@ -71,7 +71,7 @@ def _processor(device: Device, samples: ProcessorSamples, stage: StageSamples) -
             kind = curve.op if curve.bound == "memory" else f"{several} {rounding}"
             return samples.disturbed.get((kind, curve.format, int(at)), 0.0)
         wide = [value for (kind, _, _), value in samples.disturbed.items() if kind == "wide"]
-        return _mean(wide) if at == 1.0 else stage.disturbed
+        return _mean(wide) if at == 1.0 else samples.prompt_attention_disturbed
 
     products = _mean(value for (kind, _, _), value in samples.disturbed.items() if kind.startswith("gemm"))
     return device.model_copy(
@@ -174,6 +174,7 @@ def _readings(profile: Profile) -> Iterator[Reading]:
     for processor in profile.processors:
         yield from _points(processor.name, processor.samples, {})
         yield from _whole(processor.name, "stage", processor.stage.disturbed)
+        yield from _whole(processor.name, "attention of prompts", processor.samples.prompt_attention_disturbed)
     if profile.busy is not None:
         yield from _points(profile.processors[0].name, profile.busy.host, {"link": "busy"})
     for name, link in profile.links.items():

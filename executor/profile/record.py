@@ -236,7 +236,7 @@ def _efficiencies(
     for fmt in processor.samples.formats:
         yield from _product_shares(processor.samples, fmt, peak, overhead)
         yield from _input_shares(processor.samples, fmt, elementwise)
-    for precision in dict.fromkeys(precision for precision, _ in processor.stage.attention):
+    for precision in dict.fromkeys(precision for precision, _ in processor.samples.prompt_attention):
         yield _attention_compute(processor, precision, peak, overhead)
     yield _lookup(processor.stage, quantile(processor.samples.read, 0.5), overhead)
 
@@ -286,10 +286,10 @@ def _net(share: float, alone: float, overhead: float) -> float:
 def _attention_compute(
     processor: ProcessorProfile, precision: AttentionPrecision, peak: float, overhead: float
 ) -> Efficiency:
-    """One token: wide groups of heads; prompts: the stage's own attention, with factors of `precision`."""
+    """One token: wide groups of heads; prompts: attention in a synthetic stage, with factors of `precision`."""
     wide = [flops / peak for values in processor.samples.wide.values() for flops in values]
     shares = {1.0: wide}
-    for (of, tokens), times in processor.stage.attention.items():
+    for (of, tokens), times in processor.samples.prompt_attention.items():
         if of != precision:
             continue
         flops = attention_flops(tokens)

@@ -18,12 +18,14 @@ from helmsman.executor.profile.disturbance import marked
 from helmsman.executor.profile.handovers import measure_handovers
 from helmsman.executor.profile.joint import Pair, measure_joint
 from helmsman.executor.profile.processor import measure, read_point
+from helmsman.executor.profile.prompt_attention import measure_prompt_attention
 from helmsman.executor.profile.prompts import Step
 from helmsman.executor.profile.quality import BUDGET_S, MeasuredPoint, SamplesT, Session, Watch
 from helmsman.executor.profile.random_reads import measure_random_reads
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.requests import measure_requests
 from helmsman.executor.profile.samples import (
+    AttentionSamples,
     BetweenPassesSamples,
     BusySamples,
     CudaSamples,
@@ -115,7 +117,7 @@ def profile(
         session.take([_handover_point(subjects, machine, engines, loopback, handovers)])
         tell("hand-overs")
     for subject in subjects:
-        session.take([_stage_point(subject, bench)])
+        session.take([_stage_point(subject, bench), _prompt_attention_point(subject)])
         tell(f"{subject.name}: in a running stage")
     links = {name: LinkSamples() for name in engines}
     for name, engine in engines.items():
@@ -368,7 +370,21 @@ def _stage_point(subject: _Subject, bench: MeasurementBuffers) -> MeasuredPoint[
     def keep(stage: StageSamples, share: float) -> None:
         subject.stage = replace(stage, disturbed=share)
 
-    return MeasuredPoint("stage", run, keep, attrgetter("spread"))
+    return MeasuredPoint("stage", run, keep)
+
+
+def _prompt_attention_point(subject: _Subject) -> MeasuredPoint[AttentionSamples]:
+    """Attention of prompts, in several visits."""
+
+    def more(before: AttentionSamples) -> AttentionSamples:
+        return {
+            key: [*before.get(key, ()), *seconds] for key, seconds in measure_prompt_attention(subject.pool).items()
+        }
+
+    def keep(samples: AttentionSamples, share: float) -> None:
+        subject.samples.prompt_attention, subject.samples.prompt_attention_disturbed = samples, share
+
+    return MeasuredPoint("attention of prompts", lambda: more({}), keep, more=more)
 
 
 def _link_point(links: dict[str, LinkSamples], name: str, engine: CopyEngine) -> MeasuredPoint[LinkSamples]:

@@ -10,6 +10,9 @@ from helmsman.schemas.formats import KvFormat, Precision, StoredFormat
 from helmsman.schemas.hardware import Host, OverheadKind
 from helmsman.schemas.rounding import AttentionPrecision
 
+AttentionSamples = dict[tuple[AttentionPrecision, int], list[float]]
+"""Seconds of one block's attention over a prompt, by what its factors are rounded to and the tokens of the prompt."""
+
 
 @dataclass(frozen=True)
 class UnsettledPoints:
@@ -45,6 +48,9 @@ class ProcessorSamples:
     """FLOP/s of experts by what activations are rounded to and the number of tokens of each."""
     wide: dict[KvFormat, list[float]] = field(default_factory=dict)
     """FLOP/s of attention whose groups of query heads make it heavy in arithmetic."""
+    prompt_attention: AttentionSamples = field(default_factory=dict)
+    prompt_attention_disturbed: float = 0.0
+    """Share of the time that others took while `prompt_attention` was measured."""
     disturbed: dict[tuple[str, StoredFormat, int], float] = field(default_factory=dict)
     """Share of the time that others took (`executor.system.interference.disturbance`) while `linear`, `gemm ROUNDING`,
     `experts`, `expert products ROUNDING`, `attention` or `wide` was measured in a format, by bytes or tokens (0 for
@@ -75,20 +81,10 @@ class StageSamples:
     small: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     """By tokens: (activation bytes, seconds) of norms and cache writes."""
     lookup: dict[int, list[float]] = field(default_factory=dict)
-    attention: dict[tuple[AttentionPrecision, int], list[float]] = field(default_factory=dict)
-    """By what its factors are rounded to and the tokens of a prompt: of one block."""
     requests: list[float] = field(default_factory=list)
     """Seconds that each of several short requests adds to a layer's attention beside its bytes."""
     disturbed: float = 0.0
     """Share of the time that others took while all this was measured."""
-
-    @property
-    def spread(self) -> float:
-        """The relative spread of the attention times of the longest prompt, in the precision where it is largest.
-
-        It is a few per cent on calm machines, where operations of a microsecond differ by their half."""
-        longest = max((tokens for _, tokens in self.attention), default=0)
-        return max((spread(times) for (_, tokens), times in self.attention.items() if tokens == longest), default=0.0)
 
 
 @dataclass

@@ -1,7 +1,7 @@
-"""A synthetic stage, for what only a running stage shows: the cost of small operations, of lookups, of attention over a
-prompt.
+"""A synthetic stage, for what only a running stage shows: the cost of small operations and of lookups.
 
-A stage with random weights runs prompts and steps; its own time stamps say what each operation took."""
+A stage with random weights runs prompts and steps; its own time stamps say what each operation took. Attention of
+prompts (`prompt_attention.py`), hand-overs and requests are timed on it, too."""
 
 from collections.abc import Iterator, Sequence
 
@@ -35,7 +35,7 @@ MODEL = described(
         head_dim=128,
         ffn=3072,
         vocab=16384,
-        max_context=1024,
+        max_context=4096,
         activation="silu",
         gated=True,
         norm="rms",
@@ -47,12 +47,6 @@ MODEL = described(
 KV_FORMAT: Format = "bf16"
 FORMATS = Formats("bf16", KV_FORMAT, "f32")
 TOKENS = (1, 32, 128, 256)
-PROMPTS = (32, 128, 256, 1024)
-"""Tokens of prompts whose attention is timed: its share of the peak still rises by a sixth from 256 to 1024."""
-ATTENTION_PRECISIONS: tuple[AttentionPrecision, ...] = ("f32", "bf16", "int16")
-"""The precisions of queries, keys, values and attention weights in which the attention of prompts is timed."""
-ATTENTION_ROUNDS = 2
-"""Timings of every block's attention: further ones would tell less than the processor's speed moves by."""
 ROUNDS = 5
 _BYTES = 256 << 20
 """Room for the stage's weights, caches and workspace."""
@@ -61,42 +55,33 @@ SMALL = ("norm", "append")
 
 
 def measure_stage(pool: Pool) -> StageSamples:
-    """Run the synthetic stage for every prompt length, several times, and attention of prompts in every precision."""
+    """Run the synthetic stage for every prompt length, several times."""
     arena = arena_beside(_BYTES)
     spec, samples = _spec(arena), StageSamples()
-    workspace = _workspace(arena, spec)
-    stage = Stage(pool, spec, workspace, 0)
+    stage = Stage(pool, spec, _workspace(arena, spec), 0)
     for tokens in TOKENS:
         for _ in range(ROUNDS):
             for op, seconds in _run(stage, arena, tokens):
                 _record(samples, op, tokens, seconds)
-    for precision in ATTENTION_PRECISIONS:
-        stage = Stage(pool, {**spec, "attention_activations": precision}, workspace, 0)
-        _run(stage, arena, min(chunk_rows(), PROMPTS[-1]))
-        for tokens in PROMPTS:
-            samples.attention[precision, tokens] = list(_attention_times(stage, tokens))
     return samples
-
-
-def _attention_times(stage: Stage, tokens: int) -> Iterator[float]:
-    """Yield the seconds of each block's attention over a prompt of `tokens` tokens, which passes in chunks as in a run.
-    Before each chunk's attention the stage computes queries, keys and values from hidden states of an earlier pass."""
-    most = chunk_rows()
-    for layer in [*range(MODEL.layers)] * ATTENTION_ROUNDS:
-        first, last = (stage.ops.index(f"{layer}.{op}") for op in ("norm1", "attention"))
-        seconds = 0.0
-        for past in range(0, tokens, most):
-            stamps = np.zeros(last - first + 2)
-            stage.run(None, None, min(most, tokens - past), past, stamps.data, first, last + 1)
-            seconds += float(stamps[-1] - stamps[-2])
-        yield seconds
 
 
 def synthetic_stage(pool: Pool) -> Stage:
     """That stage on `pool`, in memory of its own."""
+    return next(synthetic_stages(pool, ["f32"]))
+
+
+def synthetic_stages(pool: Pool, precisions: Sequence[AttentionPrecision]) -> Iterator[Stage]:
+    """Yield that stage on `pool` for each precision of the attention of prompts, all with the same weights, caches and
+    workspace, which hold the values of a prompt of `chunk_rows` tokens."""
     arena = arena_beside(_BYTES)
     spec = _spec(arena)
-    return Stage(pool, spec, _workspace(arena, spec), 0)
+    workspace = _workspace(arena, spec)
+    for precision in precisions:
+        stage = Stage(pool, {**spec, "attention_activations": precision}, workspace, 0)
+        for _ in _run(stage, arena, chunk_rows()):
+            pass
+        yield stage
 
 
 def _workspace(arena: Arena, spec: UniformSpec) -> Buffer:
@@ -134,7 +119,8 @@ def _operations(tokens: int) -> Sequence[Operation]:
 
 def _spec(arena: Arena) -> UniformSpec:
     rng = np.random.default_rng(5)
-    angles = np.outer(np.arange(PROMPTS[-1]), 1e4 ** -np.linspace(0, 1, 64, endpoint=False))
+    context = MODEL.max_context
+    angles = np.outer(np.arange(context), 1e4 ** -np.linspace(0, 1, 64, endpoint=False))
     head = _linear(arena, rng, MODEL.vocab, MODEL.hidden)
     return uniform(
         {
@@ -142,10 +128,10 @@ def _spec(arena: Arena) -> UniformSpec:
             "attention": "fused",
             "attention_activations": "f32",
             "batch": 1,
-            "capacity": PROMPTS[-1],
-            "context": PROMPTS[-1],
+            "capacity": context,
+            "context": context,
             "paged": False,
-            "max_tokens": PROMPTS[-1],
+            "max_tokens": max(chunk_rows(), *TOKENS),
             "kv_format": KV_FORMAT,
             "rotary_dim": MODEL.dense.head_dim,
             "cos": np.cos(angles).astype(np.float32).data,
@@ -165,7 +151,7 @@ def _spec(arena: Arena) -> UniformSpec:
 def _block(arena: Arena, rng: np.random.Generator) -> DenseBlock:
     shape = MODEL.dense
     h, q, kv, f = shape.hidden, shape.q_width, shape.kv_width, shape.ffn
-    cache = size_of(PROMPTS[-1] * kv, FORMATS.kv)
+    cache = size_of(MODEL.max_context * kv, FORMATS.kv)
     return {
         "norm1": _norm(h),
         "q": _linear(arena, rng, q, h),

@@ -132,3 +132,25 @@ def test_pieces_of_many_buffers_are_of_all_of_them() -> None:
 
 def test_every_reader_is_dealt_as_many_pieces() -> None:
     assert probe.dealt([[1, 2, 3], [4, 5]]) == [1, 4, 2, 5]
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.3])
+def test_products_are_probed_for_a_tenth_of_a_second_and_over_all_of_their_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """The first of every two products takes three times as long; two matrices are multiplied once at least."""
+    spent: list[float] = []
+
+    def time_linear(pool: object, fmt: str, matrices: list[object], *shape: object) -> list[float]:
+        times = [seconds * (3.0 if place % 2 == 0 else 1.0) for place in range(int(str(shape[-2])))]
+        spent.extend(times)
+        return times
+
+    monkeypatch.setattr(probe, "time_linear", time_linear)
+    pool: Any = None
+    matrices: Any = ["a", "b"]
+    rate = probe.product_rate(pool, "bf16", matrices, "bf16")
+    rows, columns = probe.PRODUCT
+    assert rate == pytest.approx(len(spent) * 2 * probe.PRODUCT_TOKENS * rows * columns / sum(spent))
+    assert len(spent) >= 2 and (sum(spent) >= probe.PRODUCTS_S or len(spent) == 2)
+    assert sum(spent) < 1.1 * max(probe.PRODUCTS_S, 4 * seconds)

@@ -96,7 +96,7 @@ def synthetic():
     for tokens in (1, 64):
         stage.lookup[tokens] = [OVERHEAD + synthetic_stage.lookup_bytes(tokens) / (READ / 10)] * 5
     for precision, share in (("f32", 8), ("bf16", 4)):
-        stage.attention[precision, 64] = [OVERHEAD + synthetic_stage.attention_flops(64) / (PEAK / share)] * 5
+        samples.prompt_attention[precision, 64] = [OVERHEAD + synthetic_stage.attention_flops(64) / (PEAK / share)] * 5
     stage.requests = [REQUEST] * 5
     return samples, stage
 

@@ -15,7 +15,6 @@ from helmsman.executor.profile.samples import (
     BetweenPassesSamples,
     HandoverSamples,
     LinkSamples,
-    StageSamples,
     UnsettledPoints,
 )
 from helmsman.executor.system.interference import CpuTimes, Moment, disturbance
@@ -227,18 +226,10 @@ def test_what_stayed_unsteady_is_told_apart_from_what_others_disturbed():
     assert session.finish() == UnsettledPoints(disturbed=1, unsteady=1)
 
 
-def test_links_and_stages_say_how_far_their_samples_lie_apart():
+def test_links_say_how_far_their_samples_lie_apart():
     """Of a neighbour on the same memory, who takes no processor time here."""
-    even, apart = [1.0, 1.0, 1.02, 1.0], [1.0, 1.0, 0.5, 0.6]
-    cases = {
-        "link": [LinkSamples(rate=rates) for rates in (even, apart)],
-        "stage": [
-            StageSamples(attention={("f32", 32): apart, ("f32", 256): even, ("bf16", 256): seconds})
-            for seconds in (even, apart)
-        ],
-    }
-    for name, (calm, shaken) in cases.items():
-        assert calm.spread < UNSTEADY < shaken.spread, name
+    calm, shaken = (LinkSamples(rate=rates) for rates in ([1.0, 1.0, 1.02, 1.0], [1.0, 1.0, 0.5, 0.6]))
+    assert calm.spread < UNSTEADY < shaken.spread
 
 
 def test_what_is_beside_every_point_is_of_all_visits_and_points_of_several_are_kept_last() -> None:

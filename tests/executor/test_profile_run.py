@@ -13,6 +13,7 @@ from helmsman.executor.profile import (
     expert_products,
     handovers,
     processor,
+    prompt_attention,
     prompts,
     quality,
     random_reads,
@@ -71,7 +72,9 @@ def small(monkeypatch):
     monkeypatch.setattr(processor, "CONTEXTS", ((32, 64), (128, 128)))
     monkeypatch.setattr(this_machine, "LARGEST", 16 << 20)
     monkeypatch.setattr(synthetic_stage, "TOKENS", (1, 64))
-    monkeypatch.setattr(synthetic_stage, "PROMPTS", (32, 256))
+    monkeypatch.setattr(prompt_attention, "PROMPTS", (32, 256))
+    monkeypatch.setattr(prompt_attention, "LONG_PROMPT", 1536)
+    monkeypatch.setattr(prompt_attention, "MODEL", NARROW)
     monkeypatch.setattr(synthetic_stage, "MODEL", NARROW)
     monkeypatch.setattr(requests, "ROUNDS", 3)
     monkeypatch.setattr(handovers, "ROUNDS", 5)
@@ -97,8 +100,10 @@ def test_a_real_profile_has_every_part(monkeypatch, tmp_path):
     for device in hardware.devices[:3]:
         kinds = {(curve.bound, curve.op) for curve in device.efficiency}
         assert {("memory", "linear"), ("memory", "attention"), ("compute", "linear"), ("memory", "lookup")} <= kinds
-        attending = [c.rounding for c in device.efficiency if (c.bound, c.op) == ("compute", "attention")]
-        assert attending == ["f32", "bf16", "int16"]
+        attending = [c for c in device.efficiency if (c.bound, c.op) == ("compute", "attention")]
+        assert [curve.rounding for curve in attending] == ["f32", "bf16", "int16"]
+        for curve in attending:
+            assert curve.at == (1, 32, 256, 1536) and [share.n for share in curve.share[1:]] == [6, 6, 2]
         products = [c for c in device.efficiency if c.op == "linear"]
         assert {"q8_0", "q4_0", "mxfp4"} <= {c.format for c in products if c.bound == "memory"}
         of_codes = [c.rounding for c in products if (c.bound, c.format) == ("compute", "mxfp4")]

@@ -15,6 +15,7 @@ def quick_probes(set_attribute: Callable[[object, str, object], None]) -> None:
     set_attribute(measure, "TURNS", 1)
     for name in ("PRODUCT", "JOINT_PRODUCT"):
         set_attribute(probe, name, (64, 512))
+    set_attribute(probe, "PRODUCTS_S", 0.0)
     set_attribute(prober, "JOINT_REPEATS", 4)
     for module in (probe, prober):
         set_attribute(module, "beyond_caches", lambda _: READ_BYTES)
