@@ -93,7 +93,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--peer-python", type=Path, required=True)
-    parser.add_argument("--models", type=lambda text: text.split(","), default=list(CUTS))
+    parser.add_argument("--models", type=_cut_models, default=list(CUTS))
     parser.add_argument("--layers", help="a number, or all (default: what makes 2.5 GB)")
     parser.add_argument("-p", "--prompts", type=_counts, default=(128, 1024))
     parser.add_argument("-n", "--steps", type=int, default=32)
@@ -103,6 +103,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--skewed", action="store_true", help="some experts are chosen more often than others")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
+
+
+def _cut_models(text: str) -> list[str]:
+    """Return the names of models; raises ArgumentTypeError for one that CUTS does not have."""
+    names = text.split(",")
+    for name in names:
+        if name not in CUTS:
+            raise argparse.ArgumentTypeError(f"unknown model {name!r}; use {', '.join(CUTS)}")
+    return names
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -128,8 +128,8 @@ def _divided(placed: Placed) -> bool:
 
 def _streamed_weights(placed: KnownPlan, memory: str) -> int:
     """The largest operation's streamed bytes, or the largest stage's where all of one are held together."""
-    streamed = placed.fact(("streamed weights", memory), lambda: tuple(_streamed(placed, memory)))
-    if not streamed:
+    streamed = placed.fact("streamed weights", lambda: _streamed(placed)).get(memory)
+    if streamed is None:
         return 0
     work, ahead = placed.workload, placed.schedule.overlap == "next-layer" or placed.schedule.barrier
     together = held_together(ahead, batches_together(placed), work.new_tokens, chunk_of(placed))
@@ -141,11 +141,22 @@ def _streamed_weights(placed: KnownPlan, memory: str) -> int:
     return max(sizes.values())
 
 
-def _streamed(placed: KnownPlan, memory: str) -> Iterator[tuple[Tensor, int | None]]:
-    """Yield what may come to `memory`, or be expanded there, with its bytes; None: as many as a pass has tokens."""
+def _streamed(placed: KnownPlan) -> dict[str, list[tuple[Tensor, int | None]]]:
+    """Return by memory what may come to it, or be expanded there, with its bytes; None: by the tokens of a pass."""
+    streamed: dict[str, list[tuple[Tensor, int | None]]] = {}
     for tensor, _ in counted_tensors(placed):
-        if not all(_at_rest(piece.rule, memory) for piece in homes(placed, tensor)):
-            yield tensor, None if tensor.op in LOOKUPS else _streamed_bytes(placed, tensor, memory)
+        for memory in _using(placed, tensor):
+            if not all(_at_rest(piece.rule, memory) for piece in homes(placed, tensor)):
+                size = None if tensor.op in LOOKUPS else _streamed_bytes(placed, tensor, memory)
+                streamed.setdefault(memory, []).append((tensor, size))
+    return streamed
+
+
+def _using(placed: Placed, tensor: Tensor) -> dict[str, None]:
+    """Return the memories whose devices use a tensor in any phase."""
+    axis, extent = op_extent(placed.model, tensor.op, tensor.layer)
+    pieces = (piece for phase in PHASES for piece in places(placed, tensor.op, tensor.layer, phase, extent, axis))
+    return dict.fromkeys(memory_of(placed, piece.rule.device) for piece in pieces)
 
 
 def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:

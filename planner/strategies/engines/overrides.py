@@ -1,11 +1,11 @@
 """Flags of llama.cpp that say on which side weights live, by patterns over its names of tensors (`--override-tensor`),
 or for all experts of the first blocks (`--n-cpu-moe`); their operations run there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from helmsman.lowering.stored_names import TensorKey
-from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.machine import Roles
 from helmsman.planner.settings.tensor_names import FIELD, selected_tensors
@@ -38,10 +38,6 @@ class Override:
     text: str
     side: Side
     tensors: frozenset[TensorKey]
-
-    def covers(self, tensor: Tensor, layer: int | None) -> bool:
-        """Whether it is about `tensor` of block `layer`."""
-        return (tensor.name, layer) in self.tensors
 
 
 def overrides_of(text: str, model: Model, machine: Roles) -> tuple[Override, ...]:
@@ -121,6 +117,10 @@ def buffer_name(machine: Roles, side: Side) -> str:
     return backend if backend == "Metal" else f"{backend}{names.index(side)}"
 
 
-def side_of(overrides: tuple[Override, ...], tensor: Tensor, layer: int | None) -> Side | None:
-    """Where the first override that is about a tensor puts it; None: where its block is."""
-    return next((override.side for override in overrides if override.covers(tensor, layer)), None)
+@lru_cache(maxsize=64)
+def overridden_sides(overrides: tuple[Override, ...]) -> Mapping[TensorKey, Side]:
+    """Return where the first override that is about a tensor puts it; others are where their block is."""
+    sides: dict[TensorKey, Side] = {}
+    for override in reversed(overrides):
+        sides |= dict.fromkeys(override.tensors, override.side)
+    return sides

@@ -14,7 +14,7 @@ from helmsman.lowering.stages import first_ops, last_ops
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.settings.tensor_names import FIELD
-from helmsman.planner.strategies.engines.overrides import HOST, Override, Side, side_of
+from helmsman.planner.strategies.engines.overrides import HOST, Override, Side, overridden_sides
 from helmsman.planner.strategies.engines.rules import cached_in, computed, home, stretches
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.tensor_formats import with_own_formats
@@ -120,9 +120,9 @@ def placed_in(
 ) -> tuple[Side | None, ...]:
     """Return where the tensor called so is in every block whose base is given; None: nowhere."""
     of_letter = {letter: _decisive(model, letter, name) for letter in dict.fromkeys(model.pattern)}
-    members = [of_letter[letter] for letter in model.pattern[: len(bases)]]
+    members, sides = [of_letter[letter] for letter in model.pattern[: len(bases)]], overridden_sides(overrides)
     return tuple(
-        None if tensor is None else side_of(overrides, tensor, layer) or bases[layer]
+        None if tensor is None else sides.get((tensor.name, layer), bases[layer])
         for layer, tensor in enumerate(members)
     )
 
@@ -217,8 +217,9 @@ def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, _Span | None, Side]]:
     """Tensors that overrides put elsewhere, with the blocks in which they do."""
     if not split.overrides:
         return
+    sides = overridden_sides(split.overrides)
     for tensor in (*embedding_tensors(split.frame.model), *output_tensors(split.frame.model)):
-        moved, base = side_of(split.overrides, tensor, None), _end_side(split, tensor)
+        moved, base = sides.get((tensor.name, None)), _end_side(split, tensor)
         if moved is not None and moved != base:
             yield tensor, None, moved
     bases = split.bases()
@@ -226,7 +227,8 @@ def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, _Span | None, Side]]:
         placed = split.placed(tensor.name)
         if all(chosen is None or chosen == base for chosen, base in zip(placed, bases, strict=True)):
             continue
-        for side in split.sides:
+        chosen_sides = frozenset(placed)
+        for side in (side for side in split.sides if side in chosen_sides):
             elsewhere = (
                 None if chosen is None else chosen == side != base for chosen, base in zip(placed, bases, strict=True)
             )
