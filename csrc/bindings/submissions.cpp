@@ -21,9 +21,10 @@ struct Chunk {
   long long stop(long long tokens) const { return size < tokens - start() ? start() + size : tokens; }
 };
 
-// counts[0] x counts[1] pieces of fixed + per_token x tokens + per_past x past bytes each;
+// counts[0] x counts[1] pieces of fixed + per_token x tokens + per_past x cached tokens bytes each;
 // executor/devices/move_calls.py. `rows`: which count is per token, `pasts`: which is per cached token; `at_past`:
-// bytes by which that moves either offset.
+// bytes by which every token of the past moves either offset. `reach`: the most cached tokens, the last ones; `skips`:
+// bytes by which each that is left out moves the source's offset and the target's.
 struct Pieces {
   explicit Pieces(const py::object& p)
       : fixed(p.attr("fixed").cast<long long>()),
@@ -34,16 +35,30 @@ struct Pieces {
         source_strides(p.attr("source_strides").cast<Pair>()),
         target_strides(p.attr("target_strides").cast<Pair>()),
         rows(p.attr("rows").cast<std::optional<int>>()),
-        pasts(p.attr("pasts").cast<std::optional<int>>()) {}
+        pasts(p.attr("pasts").cast<std::optional<int>>()),
+        reach(p.attr("reach").cast<std::optional<long long>>()),
+        skips(p.attr("skips").cast<Pair>()) {}
 
-  long long size(long long tokens, long long past) const { return fixed + per_token * tokens + per_past * past; }
+  long long cached(long long past) const { return reach && *reach < past ? *reach : past; }
+  long long size(long long tokens, long long past) const {
+    return fixed + per_token * tokens + per_past * cached(past);
+  }
   long long count(int number, long long tokens, long long past) const {
-    return (number == 0 ? counts.first : counts.second) * (rows == number ? tokens : pasts == number ? past : 1);
+    return (number == 0 ? counts.first : counts.second) * (rows == number    ? tokens
+                                                           : pasts == number ? cached(past)
+                                                                             : 1);
+  }
+  // Bytes by which the source's offset and the target's move.
+  Pair shifts(long long past) const {
+    const long long skipped = past - cached(past);
+    return {at_past * past + skips.first * skipped, at_past * past + skips.second * skipped};
   }
 
   long long fixed, per_token, per_past, at_past;
   Pair counts, source_strides, target_strides;
   std::optional<int> rows, pasts;
+  std::optional<long long> reach;
+  Pair skips;
 };
 
 class Submissions {
@@ -69,10 +84,10 @@ class Submissions {
         [target, source, to, from, pieces = Pieces(move.attr("pieces")), part = Chunk{number, size},
          wait = events_of(wait), done, times = Times(times)](CopyEngine& lane, long long all, long long before) {
           const long long tokens = part.stop(all) - part.start(), past = before + part.start();
-          const long long shift = pieces.at_past * past;
-          Copy copy =
-              strided_copy(target, to + shift, pieces.target_strides, source, from + shift, pieces.source_strides,
-                           {pieces.count(0, tokens, past), pieces.count(1, tokens, past)}, pieces.size(tokens, past));
+          const auto [source_shift, target_shift] = pieces.shifts(past);
+          Copy copy = strided_copy(
+              target, to + target_shift, pieces.target_strides, source, from + source_shift, pieces.source_strides,
+              {pieces.count(0, tokens, past), pieces.count(1, tokens, past)}, pieces.size(tokens, past));
           copy.wait = wait;
           copy.done = done;
           copy.times = times.data;

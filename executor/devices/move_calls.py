@@ -17,10 +17,12 @@ Submit = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """counts[0] x counts[1] pieces of `fixed` + `per_token` x tokens + `per_past` x past bytes each.
+    """counts[0] x counts[1] pieces of `fixed` + `per_token` x tokens + `per_past` x cached tokens bytes each.
 
-    `rows`: which count is per token, `pasts`: which is per cached token. `at_past`: bytes by which every cached token
-    moves either side's offset; strides in bytes, for either count."""
+    `rows`: which count is per token, `pasts`: which is per cached token. `at_past`: bytes by which every token of the
+    past moves either side's offset; strides in bytes, for either count. `reach`: the most cached tokens, the last ones
+    of the past (None: all); `skips`: bytes by which each that is left out moves the source's offset and the target's.
+    """
 
     fixed: int = 0
     per_token: int = 0
@@ -31,15 +33,26 @@ class Pieces:
     source_strides: tuple[int, int] = (0, 0)
     target_strides: tuple[int, int] = (0, 0)
     pasts: int | None = None
+    reach: int | None = None
+    skips: tuple[int, int] = (0, 0)
+
+    def cached(self, past: int) -> int:
+        """Return how many tokens of the past are moved."""
+        return past if self.reach is None else min(past, self.reach)
+
+    def shifts(self, past: int) -> tuple[int, int]:
+        """Return the bytes by which the source's offset and the target's move."""
+        skipped = past - self.cached(past)
+        return self.at_past * past + self.skips[0] * skipped, self.at_past * past + self.skips[1] * skipped
 
     def size(self, tokens: int, past: int) -> int:
         """Bytes of one piece."""
-        return self.fixed + self.per_token * tokens + self.per_past * past
+        return self.fixed + self.per_token * tokens + self.per_past * self.cached(past)
 
     def times(self, tokens: int, past: int) -> tuple[int, int]:
         """How many pieces."""
         first, second = (
-            count * (tokens if self.rows == number else past if self.pasts == number else 1)
+            count * (tokens if self.rows == number else self.cached(past) if self.pasts == number else 1)
             for number, count in enumerate(self.counts)
         )
         return first, second
@@ -138,24 +151,26 @@ class Signals:
 
 def submit_move(engine: CopyEngine, move: Move, signals: Signals) -> Submit:
     """A copy through `engine`."""
-    pieces, at = move.pieces, move.pieces.at_past
+    pieces = move.pieces
     rest = (signals.wait, signals.done, signals.times)
     if pieces.counts == (1, 1) and pieces.rows is None and pieces.pasts is None:
 
         def whole(tokens: int, past: int) -> None:
-            size, shift = pieces.size(tokens, past), at * past
-            engine.submit(move.target, move.target_offset + shift, move.source, move.source_offset + shift, size, *rest)
+            size, (source, target) = pieces.size(tokens, past), pieces.shifts(past)
+            engine.submit(
+                move.target, move.target_offset + target, move.source, move.source_offset + source, size, *rest
+            )
 
         return whole
 
     def strided(tokens: int, past: int) -> None:
-        shift = at * past
+        source, target = pieces.shifts(past)
         engine.submit_strided(
             move.target,
-            move.target_offset + shift,
+            move.target_offset + target,
             pieces.target_strides,
             move.source,
-            move.source_offset + shift,
+            move.source_offset + source,
             pieces.source_strides,
             pieces.times(tokens, past),
             pieces.size(tokens, past),

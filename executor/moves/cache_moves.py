@@ -9,6 +9,7 @@ from helmsman.executor.passes.chains import Stops
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, carry_alike
 from helmsman.lowering.bodies.attention import NEW_KV
 from helmsman.lowering.caches import CACHED, CachePiece, pieces_of
+from helmsman.lowering.layer_cache import read_cache
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.formats import is_plain, rows_size
 from helmsman.schemas.plan import Path, Plan
@@ -89,7 +90,7 @@ class CacheMoves:
             path = "pin-on-transfer" if task.kind == "pin" else task.path
             for piece, heads in self._pieces(self.phase_pass.uses[self.phase_pass.user[index]]):
                 if (piece.rule.memory, piece.rule.format, piece.rule.path) == (origin, task.format, path):
-                    yield self._past(piece.what, *_alike(piece, heads, source, target), heads)
+                    yield self._past(layer, piece.what, *_alike(piece, heads, source, target), heads)
 
     def _pieces(self, use: DeviceUse) -> Iterator[tuple[CachePiece, range]]:
         """The pieces of a block's cache that an operation reads, and which of their heads."""
@@ -111,8 +112,8 @@ class CacheMoves:
             return _Strides(count * capacity * row, capacity * row, value, capacity * value, lines=True)
         return _Strides(count * capacity * row, capacity * row, row, 0, lines=False)
 
-    def _past(self, what: Cached, source: Heads, target: Heads, heads: range) -> Move:
-        """All cached tokens of some heads."""
+    def _past(self, layer: int, what: Cached, source: Heads, target: Heads, heads: range) -> Move:
+        """Return the move of the cached tokens of some heads that a block reads: those in its window."""
         one, other = self._steps(what, source), self._steps(what, target)
         counts, strides = self._counted(one, other, len(heads), source.width)
         pieces = Pieces(per_past=one.token, counts=counts, source_strides=strides[0], target_strides=strides[1])
@@ -120,6 +121,9 @@ class CacheMoves:
             strides = (one.sequence, one.token), (other.sequence, other.token)
             size = len(heads) * one.head
             pieces = Pieces(size, 0, 0, counts, source_strides=strides[0], target_strides=strides[1], pasts=1)
+        cache = read_cache(self.plan.model, layer)
+        if cache is not None and cache.reach is not None:
+            pieces = replace(pieces, reach=cache.reach - 1, skips=(one.token, other.token))
         return _move(source, one, target, other, heads, pieces)
 
     def _new(self, what: Cached, source: Heads, target: Heads, heads: range) -> Move:

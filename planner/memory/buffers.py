@@ -22,7 +22,7 @@ from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import LOOKUPS
 from helmsman.lowering.turns import divides_attention
 from helmsman.planner.memory.alike_blocks import alike, counted_tensors
-from helmsman.planner.memory.cache_bytes import kv_block_bytes, page_bytes, piece_bytes
+from helmsman.planner.memory.cache_bytes import page_bytes, piece_bytes, whole_cache_bytes
 from helmsman.planner.memory.devices_used import devices_used, memory_of
 from helmsman.scheduler.iteration import PHASES, Phase
 from helmsman.schemas.formats import StoredFormat, is_plain, size_of
@@ -218,7 +218,7 @@ def _streamed_kv(placed: KnownPlan, memory: str) -> int:
     workload = placed.workload.model_copy(update={"batches": 1})
     most = 0
     for layer, used, held in held_by_block:
-        size = kv_block_bytes(placed.model, workload, used, layer) if held.whole else 0
+        size = whole_cache_bytes(placed.model, workload, used, layer) if held.whole else 0
         size += sum(piece_bytes(placed, layer, arrival, workload, arrival.rule.format) for arrival in held.arriving)
         size += sum(piece_bytes(placed, layer, piece, workload, piece.used) for piece in held.expanded)
         most = max(most, size)
@@ -254,7 +254,7 @@ def _stops(placed: KnownPlan) -> dict[str, int]:
         for cached in pieces_of(placed, layer):
             memory = _stop(placed, cached.rule.path, cached.rule.memory)
             if memory is not None:
-                size = kv_block_bytes(placed.model, one, cached.rule.format, layer) + 2 * BLOCK
+                size = whole_cache_bytes(placed.model, one, cached.rule.format, layer) + 2 * BLOCK
                 largest[memory] = max(largest.get(memory, 0), size)
         for memory, size in _known_stops(placed, layer):
             largest[memory] = max(largest.get(memory, 0), size + 2 * BLOCK)

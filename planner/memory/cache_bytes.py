@@ -21,20 +21,38 @@ def kv_block_bytes(
     model: Model, workload: Workload, kv_format: StoredFormat, layer: int = 0, passing: int | None = None
 ) -> int:
     """Return bytes of a block's cache, by default the first one's, for every sequence in flight, at full context
-    (eq 4.12). `passing`: tokens of a prompt that pass at a time, for which a window's cache has room where it is made,
-    kept and read in one memory; None: elsewhere."""
-    cache, sequences = cache_of(model, layer), workload.batch * workload.batches
+    (eq 4.12). `passing`: tokens of a prompt that pass at a time, for which a window's cache has room; None: of the
+    window alone, a lower bound. Where it is not made, kept and read in one memory: `whole_cache_bytes`."""
+    cache = cache_of(model, layer)
     if cache is None:
         return 0
     if passing is not None and cache.reach is not None:
         cache = cache._replace(reach=ring_size(cache.reach, passing))
-    return cache.size(sequences * _positions(model, layer, cache, workload.context) * cache.heads, kv_format)
+    held = _all_positions(cache, workload) if layer in shared_caches(model) else cache.tokens(workload.context)
+    return _size(cache, held, workload, kv_format)
 
 
-def _positions(model: Model, layer: int, cache: LayerCache, context: int) -> int:
-    """Return tokens of a sequence that a block's cache has room for: all of them where other blocks read it too
-    (`windowed_rows`)."""
-    return cache._replace(reach=None).tokens(context) if layer in shared_caches(model) else cache.tokens(context)
+def whole_cache_bytes(model: Model, workload: Workload, kv_format: StoredFormat, layer: int = 0) -> int:
+    """Return bytes of a block's cache with room for all positions, whatever its window, for every sequence in
+    flight."""
+    cache = cache_of(model, layer)
+    return 0 if cache is None else _size(cache, _kept_positions(model, layer, cache, workload), workload, kv_format)
+
+
+def _size(cache: LayerCache, held: int, workload: Workload, kv_format: StoredFormat) -> int:
+    """Return bytes of a cache with room for `held` tokens of every sequence in flight."""
+    return cache.size(workload.batch * workload.batches * held * cache.heads, kv_format)
+
+
+def _kept_positions(model: Model, layer: int, cache: LayerCache, workload: Workload) -> int:
+    """Return tokens of a sequence that a block's cache has room for where it is no ring (`windowed_rows`): all of them,
+    unless the window is of compressed attention."""
+    windowed = model.attention(layer) is None and layer not in shared_caches(model)
+    return cache.tokens(workload.context) if windowed else _all_positions(cache, workload)
+
+
+def _all_positions(cache: LayerCache, workload: Workload) -> int:
+    return cache._replace(reach=None).tokens(workload.context)
 
 
 def state_block_bytes(model: Model, workload: Workload, layer: int) -> int:
@@ -49,8 +67,7 @@ def piece_bytes(placed: Placed, layer: int, piece: CachePiece, workload: Workloa
     if cache is None:
         return 0
     rows = None if cache.reach is None else windowed_rows(placed, layer)
-    context = workload.context
-    held = _positions(placed.model, layer, cache, context) if rows is None else min(rows, context)
+    held = _kept_positions(placed.model, layer, cache, workload) if rows is None else min(rows, workload.context)
     tokens = home_tokens(piece.rule.cache, held)
     rows = workload.batch * workload.batches * tokens * piece.heads
     rows = cached_elements(placed.model, placed.schedule.cache, rows)

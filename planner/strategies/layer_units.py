@@ -11,7 +11,7 @@ from helmsman.lowering.stages import last_ops
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.cost.model import CostModel, work_of
-from helmsman.planner.memory.cache_bytes import kv_block_bytes, state_block_bytes
+from helmsman.planner.memory.cache_bytes import kv_block_bytes, state_block_bytes, whole_cache_bytes
 from helmsman.planner.prediction.pass_figures import LoweredPass, works_seconds
 from helmsman.planner.tensor_formats import Formats, size_in
 from helmsman.schemas.formats import KvFormat, StoredFormat
@@ -120,7 +120,7 @@ def unit_sizes(
     blocks = {letter: size(block_tensors(model, layer)) for letter, layer in first.items()}
     passing = chunk_tokens(workload.batch)
     caches = {letter: kv_block_bytes(model, workload, kv, layer, passing) for letter, layer in first.items()}
-    away = {letter: kv_block_bytes(model, workload, kv, layer) for letter, layer in first.items()}
+    away = {letter: whole_cache_bytes(model, workload, kv, layer) for letter, layer in first.items()}
     states = {letter: state_block_bytes(model, workload, layer) for letter, layer in first.items()}
 
     def sums(of: Mapping[str, int]) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from helmsman.executor._kernels import (
     pack,
     packed_size,
 )
-from helmsman.executor.devices.move_calls import Move, Pieces
+from helmsman.executor.devices.move_calls import Move, Pieces, Signals, submit_move
 from helmsman.executor.stages.dense import prepared
 from helmsman.executor.system.machine import Machine
 
@@ -202,3 +202,28 @@ def test_prepared_submissions_are_made_in_order_with_every_pass() -> None:
     assert times[1] > times[0] > 0
     with pytest.raises(ValueError, match="do not fit"):
         every.submit(6, SIZE)
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+def test_of_a_past_beyond_its_reach_a_move_takes_the_last_tokens(by_token: bool) -> None:
+    """Submitted with a pass and by Python alike; tokens of 2 bytes, 4 apart where they are pieces of their own."""
+    a, b = _buffers(2)
+    np.frombuffer(memoryview(a), np.uint8)[:] = np.arange(SIZE) % 251
+    apart = 4 if by_token else 2
+    pieces = Pieces(per_past=2, reach=5, skips=(2, 2))
+    if by_token:
+        pieces = Pieces(2, counts=(1, 1), pasts=1, source_strides=(0, 2), target_strides=(0, 4), reach=5, skips=(2, 4))
+    move, engine, done, every = Move(a, 0, b, 64, pieces), CopyEngine(1e12, 0.0, -1), Event(), Submissions()
+    every.move(engine, move, (0, 1 << 62), [], done)
+    by_python = submit_move(engine, move, Signals(np.zeros(2).data, (), done))
+    for submit in (every.submit, by_python):
+        for past in (3, 5, 9):
+            np.frombuffer(memoryview(b), np.uint8)[:] = 0
+            done.clear()
+            submit(1, past)
+            done.wait()
+            expected = np.zeros(SIZE, np.uint8)
+            for token in range(max(0, past - 5), past):
+                expected[64 + apart * token : 66 + apart * token] = [2 * token, 2 * token + 1]
+            np.testing.assert_array_equal(np.frombuffer(memoryview(b), np.uint8), expected)
+            assert move.total(1, past) == 2 * min(past, 5)

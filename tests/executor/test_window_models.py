@@ -1,5 +1,6 @@
 """gpt-oss and Gemma 2, 3 and 4 by the engine, on processors and a PyTorch device, against transformers."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,11 @@ from two_cpus import TWO_CPUS
 from window_models import CONTEXT, MODELS, WINDOW, written, written_in_micro_blocks
 
 from helmsman.executor.engine import Engine
+from helmsman.executor.measuring.measure import spans_of
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
+from helmsman.lowering.lower import lower
+from helmsman.planner.memory.cache_bytes import caches_by_memory, kv_block_bytes, whole_cache_bytes
 from helmsman.scheduler.decision import Chunk, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.blocks.attention import Attention
@@ -101,6 +105,32 @@ def test_greedy_tokens_and_logits_are_those_of_transformers(
         free = engine.generate(np.array([given[:PROMPT]], np.int32), OUTPUT, ignore_eos=True).tokens[0]
     close(computed[-1], expected[-1])
     assert list(free) == greedy.tokens
+
+
+@pytest.mark.parametrize("kind", ["loopback", "torch"])
+def test_of_caches_away_from_where_they_are_read_the_window_comes(models: Callable[[str], Case], kind: str) -> None:
+    """All positions are kept in host memory; as many bytes come every pass as the plan prices."""
+    directory, model, oracle = models("gemma3")
+    given = ids(model.vocab, PROMPT)
+    plan = make_plan(model, 0, workload=WORK)
+    plan = plan.model_copy(update={"kv": tuple(rule.model_copy(update={"memory": "dram"}) for rule in plan.kv)})
+    with loaded(on_torch(plan) if kind == "torch" else plan, directory) as engine:
+        free = engine.generate(np.array([given], np.int32), OUTPUT, ignore_eos=True)
+    assert list(free.tokens[0]) == oracle_greedy(oracle, given, OUTPUT).tokens
+    if kind == "loopback":
+        kept = sum(whole_cache_bytes(model, WORK, "f32", layer) for layer in range(model.layers))
+        assert (
+            kept
+            == caches_by_memory(plan)["dram"]
+            > sum(kv_block_bytes(model, WORK, "f32", layer) for layer in range(model.layers))
+        )
+        moved, priced = Counter[int](), Counter[int]()
+        for span in spans_of(plan, 0, free):
+            moved[span.iteration] += span.bytes if span.op == "kv" else 0
+        for iteration in free.iterations:
+            transfers = [task for task in lower(plan, iteration).tasks if task.kind == "transfer"]
+            priced[iteration.index] = sum(task.bytes for task in transfers if task.op == "kv")
+        assert moved == priced and max(moved.values()) > 0
 
 
 @pytest.mark.parametrize(
