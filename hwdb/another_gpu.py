@@ -1,5 +1,7 @@
 """More GPUs like the first: devices, memories and links of their own, all as fast as that one's."""
 
+from helmsman.hwdb.catalogue import find_gpu
+from helmsman.hwdb.links import peer_links
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Device, Hardware, Link, Memory
 
@@ -22,7 +24,19 @@ def with_more_gpus(hardware: Hardware, count: int, text: str) -> Hardware:
         raise UsageError(problem, field="changes", value=text, remedy="ask for fewer")
     for _ in range(count):
         hardware = _with_another(hardware, gpus)
-    return hardware
+    return _joined(hardware, gpus[0]) if len(gpus) == 1 else hardware
+
+
+def _joined(hardware: Hardware, first: Device) -> Hardware:
+    """Return the machine with what joins GPUs like the `first` on their boards, if there is such a thing."""
+    try:
+        gpu, _ = find_gpu(first.product or "")
+    except UsageError:
+        return hardware
+    cards = [device.memory for device in hardware.devices if device.kind == first.kind]
+    links, sources = peer_links(cards, gpu, None)
+    changed = {"links": (*hardware.links, *links), "sources": {**hardware.sources, **sources}}
+    return hardware.model_copy(update=changed)
 
 
 def _with_another(hardware: Hardware, gpus: list[Device]) -> Hardware:

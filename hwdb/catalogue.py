@@ -16,7 +16,8 @@ DEVICES = Path(__file__).parent / "devices"
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """Data sheet of a GPU: bytes, bytes/s, dense FP16 FLOP/s with FP32 accumulation, PCIe generation and lanes, and
-    watts that its board may take, where they are known: of laptops those of the fastest settings."""
+    watts that its board may take, where they are known: of laptops those of the fastest settings. `fabric`: what joins
+    it to the others of its board, where every such board has that."""
 
     name: str
     kind: Literal["cuda", "rocm", "metal", "xpu"]
@@ -27,6 +28,7 @@ class Gpu:
     source: str
     pcie: tuple[int, int] | None = None
     power: float | None = None
+    fabric: str | None = None
 
     @property
     def integrated(self) -> bool:
@@ -80,6 +82,12 @@ def find_gpu(name: str) -> tuple[Gpu, Source]:
     """Return the GPU called `name` and its source. Raises UsageError with close matches."""
     table = read_catalogue("gpus")
     return _gpu(find_device(name, table["gpus"], "gpu", "GPU"), table["sources"])
+
+
+def find_fabric(name: str) -> tuple[float, Source]:
+    """Return bytes/s a direction between every two GPUs that a fabric of the catalogue joins, and their source."""
+    row = read_catalogue("gpus")["fabrics"][name]
+    return row["rate"], Source(**row["source"])
 
 
 @lru_cache(maxsize=_DEVICES)

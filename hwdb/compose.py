@@ -2,26 +2,35 @@
 pcie4x16`."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Literal
 
 from helmsman.hwdb.catalogue import Cpu, Gpu, find_cpu, find_gpu, read_catalogue
 from helmsman.hwdb.classes import DeviceClass, find_class, scaled
-from helmsman.hwdb.links import default_link, far_links, link_sources, node_links, pcie_links, peer_link
+from helmsman.hwdb.counted_devices import counted
+from helmsman.hwdb.links import FABRIC, default_link, far_links, link_sources, node_links, pcie_links, peer_links
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.hardware import Compute, Device, Hardware, Link, Memory
+from helmsman.schemas.units import format_rate
 
 GIB = 2**30
 MAX_RAM = 64 * 2**40
-MAX_EQUAL = 8
-"""Equal GPUs, or sockets, of one machine."""
+MIN_PEER, MAX_PEER = 1e6, 1e13
+"""Bytes/s a direction between two GPUs."""
 RESERVES = {
     "vram-reserve": "assumed: capacity less the larger of 0.6 GiB and 7 % for driver and context",
     "ram-reserve": "assumed: capacity less 12.5 %, at least 2 GiB and at most 8 GiB, for the system",
     "unified-reserve": "assumed: three quarters of unified memory may be wired for the GPU",
+    "metal-reserve": "assumed: Metal's recommendedMaxWorkingSetSize in logs: 2/3 up to 32 GiB "
+    "(abetlen/llama-cpp-python#687, ollama/ollama#434), 3/4 above (ggml-org/llama.cpp#1870); macOS 26 has more "
+    "(antirez/ds4#893)",
 }
+_METAL_SMALL = 32 * GIB
+"""Up to how many bytes Metal lets the GPU have two thirds of a memory; of more it has three quarters."""
+OWN_GPU = "own-gpu"
+"""The source that says that the GPU in the CPU's chip is left out."""
 _CPU_FLOPS = "cpu-flops"
 MEMORY_SPEED = "memory-speed"
 """The source of reads from memory whose kind and channels nobody stated."""
@@ -36,8 +45,9 @@ class Parts:
     """The parts that a machine is made of. `ram`: bytes; `memory`: DDR4-3200, default the CPU's; `channels` of all
     sockets; `memory_known`: whether default ones are those of the machine.
 
-    `peer`: bytes/s a direction between every two GPUs, which else go through host memory. `nodes`: NUMA nodes that
-    share RAM, channels and sockets evenly, the GPUs divided among them; `between` them: bytes/s a direction."""
+    `peer`: bytes/s a direction between every two GPUs, which else go through what joins them on their boards, if there
+    is such a thing, or through host memory. `nodes`: NUMA nodes that share RAM, channels and sockets evenly, the GPUs
+    divided among them; `between` them: bytes/s a direction."""
 
     name: str
     cpu: str
@@ -60,14 +70,16 @@ def compose(
     """Return a machine from device names, bytes of RAM and a link name; figures from data sheets and device classes.
 
     A chip with a GPU of its own, and no slot for another (Apple's), is named by either; of other CPUs `gpu` None means
-    the CPU alone. `2x NAME`: two of them, sockets too, whose memory is then one, interleaved. `link` of
-    each GPU, None: the best both ends can do. `peer`: as in `Parts`; `memory`: its kind, and the channels that are
-    filled, as in `2x DDR5-6000`; None: the CPU's own, with a wide interval. Raises UsageError."""
+    the CPU alone, though its chip may have a GPU. `2x NAME`, or `NAME, NAME`: two of them, sockets too, whose memory is
+    then one, interleaved. `link` of each GPU, None: the best both ends can do. `peer`: as in `Parts`; `memory`: its
+    kind, and the channels that are filled, as in `2x DDR5-6000`; None: the CPU's own, with a wide interval. Raises
+    UsageError."""
+    gpus, gpu = (1, None) if gpu is None else counted(gpu, "gpu", "gpu")
+    sockets, cpu = (1, None) if cpu is None else counted(cpu, "cpu", "cpu")
     gpu, cpu = _of_one_chip(gpu, cpu)
-    name = "-".join(part.lower() for part in (gpu, cpu) if part)
+    named = ((gpus, gpu), (sockets, cpu))
+    name = "-".join((f"{count}x{part}" if count > 1 else part).lower() for count, part in named if part)
     printable = "".join(letter for letter in name if letter.isprintable() and letter != " ")
-    gpus, gpu = counted(gpu, "gpu") if gpu is not None else (1, None)
-    sockets, cpu = counted(cpu, "cpu")
     kind, channels = (None, None) if memory is None else _modules(memory)
     parts = Parts(
         printable[:200], cpu, ram, gpu, gpus, link, sockets, kind, channels, peer, memory_known=memory is not None
@@ -75,35 +87,45 @@ def compose(
     if peer is not None and gpus == 1:
         remedy = "leave `peer` out, or write `gpu` 2x NAME"
         raise UsageError("joins several GPUs, and this machine has not as many", field="peer", remedy=remedy)
-    return assemble(parts)
+    if peer is not None and not MIN_PEER <= peer <= MAX_PEER:
+        remedy = "write a rate such as 56GB/s"
+        raise UsageError("not a rate between GPUs", field="peer", value=peer, remedy=remedy)
+    hardware = assemble(parts)
+    own = () if gpu is not None else find_cpu(cpu)[0].graphics
+    if not own:
+        return hardware
+    left_out = f"the chip's own GPU, {' or '.join(own)}, is left out: name it as `gpu` to plan with it"
+    sources = {**hardware.sources, OWN_GPU: Source(kind="assumed", where=left_out)}
+    return hardware.model_copy(update={"sources": sources})
+
+
+def assumed_parts(hardware: Hardware) -> Iterator[str]:
+    """Yield what nobody stated of the GPUs of a machine that is made of parts, a line for each thing."""
+    fabric = next((link for link in hardware.links if link.bandwidth.source == FABRIC), None)
+    if fabric is not None:
+        rate = format_rate(fabric.bandwidth.value)
+        yield f"{rate} a direction between every two GPUs: {hardware.sources[FABRIC].where}"
+    if OWN_GPU in hardware.sources:
+        yield hardware.sources[OWN_GPU].where
 
 
 def _of_one_chip(gpu: str | None, cpu: str | None) -> tuple[str | None, str]:
     """Return the names of a machine's GPU and CPU, where one need not be named as both are in one chip. Raises
     UsageError where that leaves one open."""
     if cpu is None:
-        graphics = None if gpu is None else find_gpu(counted(gpu, "gpu")[1])[0].name
+        graphics = None if gpu is None else find_gpu(gpu)[0].name
         chips = [row["name"] for row in read_catalogue("cpus")["cpus"] if graphics in row.get("graphics", ())]
         if len(chips) == 1:
             return gpu, chips[0]
         remedy = f"name it as the `cpu`: {' or '.join(chips) or 'AMD Ryzen 7 5800X, for example'}"
         raise UsageError("the machine's CPU is not named", field="cpu", remedy=remedy)
-    chip = find_cpu(counted(cpu, "cpu")[1])[0] if gpu is None else None
+    chip = find_cpu(cpu)[0] if gpu is None else None
     if chip is None or chip.pcie is not None or not chip.graphics:
         return gpu, cpu
     if len(chip.graphics) > 1:
         remedy = f"name it as the `gpu`: {' or '.join(chip.graphics)}"
         raise UsageError(f"{chip.name} comes with one of several GPUs", field="gpu", remedy=remedy)
     return chip.graphics[0], cpu
-
-
-def counted(text: str, field: str) -> tuple[int, str]:
-    """`2x NAME` as a count and a name; NAME alone is one."""
-    match = re.match(r"^(\d{1,9})x[ -]*(\S.*)$", text, re.IGNORECASE)
-    count = int(match[1]) if match else 1
-    if not 1 <= count <= MAX_EQUAL:
-        raise UsageError("not a number of devices", field=field, value=text, remedy=f"use 1x to {MAX_EQUAL}x NAME")
-    return count, match[2] if match else text
 
 
 def _modules(text: str) -> tuple[str, int | None]:
@@ -216,12 +238,9 @@ def _discrete(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: 
         devices += (gpu_device(gpu, known, f"{gpu.kind}{suffix}", name, read),)
         own = pcie_links(link, near, name, suffix)
         links += (*own, *(far_link for host in hosts if host != near for far_link in far_links(own, host)))
-    if parts.peer is not None:
-        ends = permutations([memory.name for memory in memories if memory.kind == "vram"], 2)
-        links += tuple(peer_link(source, target, parts.peer) for source, target in ends)
-        sources["given-peer"] = Source(kind="user", where="--peer on the command line")
+    between, rate = peer_links([memory.name for memory in memories if memory.kind == "vram"], gpu, parts.peer)
     extra = {"gpu": gpu_source, "vram-reserve": reserved("vram-reserve"), **known.sources, **link_sources(parts.nodes)}
-    return _document(parts, memories, devices, links, {**sources, **extra})
+    return _document(parts, memories, devices, (*links, *between), {**sources, **rate, **extra})
 
 
 def video_memory(gpu: Gpu, name: str, read: Figure) -> Memory:
@@ -242,7 +261,7 @@ def _unified(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: S
     """Return a chip whose CPU and GPU read one memory."""
     known = find_class(gpu.device_class)
     read = scaled(gpu.bandwidth, known.sustained)
-    memories, devices, links, sources = _host(parts, cpu, cpu_source, gpu.bandwidth)
+    memories, devices, links, sources = _host(parts, cpu, cpu_source, gpu)
     shared = memories[0].model_copy(update={"bandwidth": read, "product": gpu.name})
     within = gpu_device(gpu, known, gpu.kind, shared.name, read)
     return _document(parts, (shared,), (*devices, within), links, {**sources, "gpu": gpu_source, **known.sources})
@@ -265,8 +284,8 @@ def gpu_device(gpu: Gpu, known: DeviceClass, name: str, memory: str, read: Figur
     )
 
 
-def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> _Built:
-    """Return the CPU and its memory, of every NUMA node; `unified`: bytes/s of the memory it shares with a GPU."""
+def _host(parts: Parts, cpu: Cpu, cpu_source: Source, within: Gpu | None) -> _Built:
+    """Return the CPU and its memory, of every NUMA node; `within`: the GPU that shares it."""
     known = find_class(cpu.device_class)
     kind = parts.memory or cpu.memory
     channels = (parts.channels or cpu.channels * parts.sockets) // parts.nodes
@@ -275,19 +294,20 @@ def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> 
     if parts.channels is not None and not 1 <= channels <= most:
         remedy = f"{cpu.name} has {most} channels"
         raise UsageError("more channels of memory than there are", field="memory", value=parts.channels, remedy=remedy)
-    peak = unified or channels * 8 * _transfers(kind)
+    peak = within.bandwidth if within else channels * 8 * _transfers(kind)
     read = scaled(peak, known.sustained)
-    if not unified and not parts.memory_known:
+    if within is None and not parts.memory_known:
         read = _doubted(read)
-    name: Literal["dram", "unified"] = "unified" if unified else "dram"
+    name: Literal["dram", "unified"] = "unified" if within else "dram"
+    available, reserve = (ram - _ram_reserve(ram), "ram-reserve") if within is None else _shared(ram, within)
     memory = Memory(
         name=name,
         kind=name,
         product=f"{kind}, {channels} channels",
         capacity=ram,
-        available=round(0.75 * ram) if unified else ram - _ram_reserve(ram),
+        available=available,
         bandwidth=read,
-        source="unified-reserve" if unified else "ram-reserve",
+        source=reserve,
     )
     device = _cpu_device(cpu, sockets, known, name, read)
     suffixes = [str(node) if node else "" for node in range(parts.nodes)]
@@ -350,6 +370,13 @@ def _flops_formula(cpu: Cpu, sockets: int) -> str:
 def reserved(name: str) -> Source:
     """Return where the bytes come from that plans leave to others."""
     return Source(kind="assumed", where=RESERVES[name])
+
+
+def _shared(ram: int, gpu: Gpu) -> tuple[int, str]:
+    """Return the bytes that a GPU may have of the memory that it shares, and the name of their source."""
+    if gpu.kind == "metal":
+        return ram * 2 // 3 if ram <= _METAL_SMALL else ram * 3 // 4, "metal-reserve"
+    return ram * 3 // 4, "unified-reserve"
 
 
 def _ram_reserve(ram: int) -> int:

@@ -5,8 +5,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from helmsman.hwdb.catalogue import Cpu, Gpu, find_cpu, find_gpu
-from helmsman.hwdb.compose import GIB, MAX_EQUAL, Parts, joined
+from helmsman.hwdb.compose import GIB, Parts, assumed_parts, joined
 from helmsman.hwdb.core_reads import CORE_READS, CORE_READS_SOURCE, read_by
+from helmsman.hwdb.counted_devices import MAX_EQUAL
 from helmsman.hwdb.unlisted_cpu import unlisted_cpu
 from helmsman.schemas.detected import DetectedGpu, DetectedMachine
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
@@ -49,9 +50,8 @@ def hardware_of(machine: DetectedMachine) -> FoundHardware:
     parts, notes = _parts(machine, cpu, accelerators)
     hardware = joined(parts, cpu, source, accelerators.gpu, accelerators.source)
     hardware, slower = _by_cores(hardware, machine, cpu)
-    return FoundHardware(
-        _with_free(hardware, machine, accelerators), (*assumed, *accelerators.assumed, *notes, *slower)
-    )
+    told = (*assumed, *accelerators.assumed, *notes, *assumed_parts(hardware), *slower)
+    return FoundHardware(_with_free(hardware, machine, accelerators), told)
 
 
 def _processor(machine: DetectedMachine) -> tuple[Cpu, Source, tuple[str, ...]]:

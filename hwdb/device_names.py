@@ -21,11 +21,20 @@ _SPELLINGS = (
     (re.compile(r"\bsxm\d\b"), "sxm"),
     (re.compile(r"\bmobile\b"), "laptop"),
 )
-_EVERYWHERE = frozenset(
-    {"nvidia", "geforce", "tesla", "amd", "radeon", "intel", "apple", "core", "processor", "cpu", "gpu", "graphics"}
-    | {"generation", "workstation", "server", "edition"}
+_VENDORS = frozenset({"nvidia", "geforce", "tesla", "amd", "radeon", "intel", "apple"})
+"""Words that vendors begin names with."""
+_EVERYWHERE = _VENDORS | frozenset(
+    {"core", "processor", "cpu", "gpu", "graphics", "generation", "workstation", "server", "edition"}
 )
-"""Words of vendors, and those that tell no devices apart."""
+"""Those, and other words that tell no devices apart."""
+_SERIES = re.compile(r"(?<=\bRyzen )[3579] ")
+"""The digit of a series, which people leave out before a number."""
+_COUNT = re.compile(r"^\s*(\d{1,3})\s*[x×][ -]*(\S.*)$", re.IGNORECASE)
+"""A number of devices and their name: four digits before an x are a model (7800X3D)."""
+_BETWEEN = re.compile(r"(\s*(?:,|&|\band\b|\s\+\s|\+(?=[a-z]))\s*)(?![^(]*\))", re.IGNORECASE)
+"""What stands between names of a list, outside of parentheses. `8480+` ends with no such thing."""
+_MODEL = re.compile(r"\d{3}|[a-z]\d|\d[a-z]")
+"""What a word of a name has that is the number of a model."""
 _SUFFIXES = {"Intel": re.compile(r"(?<=[0-9k])f$"), "AMD EPYC": re.compile(r"(?<=\d{4})p$")}
 """By the beginning of names: of processors without graphics, and of those that work alone on a board. Nothing else of
 these is another."""
@@ -65,6 +74,36 @@ def read_name(text: str) -> DeviceName:
         plain = pattern.sub(spelling, plain)
     words = tuple(word for word in re.findall(r"[a-z0-9+]+", plain) if word not in _EVERYWHERE)
     return DeviceName(words, int(sized[1]) if sized else None)
+
+
+def listed_names(text: str, rows: Sequence[Row]) -> list[tuple[int, str]]:
+    """Return the devices that a text lists with `,`, `+`, `&` or `and` between, each as a count (`2x NAME`, else 1) and
+    a name with what stands beside it: what tools print behind one (`RTX 3090, 24576 MiB`) is no name."""
+    first, *rest = _BETWEEN.split(text)
+    names = [first]
+    for between, part in zip(rest[::2], rest[1::2], strict=True):
+        if _is_name(_counted(part)[1], rows):
+            names.append(part)
+        else:
+            names[-1] += between + part
+    return [_counted(name) for name in names]
+
+
+def _counted(text: str) -> tuple[int, str]:
+    """Return the count and the name of `2x NAME`; NAME alone is one."""
+    match = _COUNT.match(text)
+    return (int(match[1]), match[2]) if match else (1, text)
+
+
+def _is_name(text: str, rows: Sequence[Row]) -> bool:
+    """Return whether a text is written as the name of a device, known or not: with a vendor, with the beginning of a
+    name of the table, or with a model's number of one."""
+    words = read_name(text).words
+    if not _VENDORS.isdisjoint(re.findall(r"[a-z]+", text.lower())):
+        return True
+    if any(form.words[:1] == words[:1] for row in rows for form in _forms(row)):
+        return True
+    return any(map(_MODEL.search, words)) and bool(_matches(text, rows))
 
 
 def find_device(name: str, rows: Sequence[Row], field: str, what: str) -> Row:
@@ -135,5 +174,6 @@ def _fits(row: Row, wanted: DeviceName) -> bool:
 
 
 def _forms(row: Row) -> list[DeviceName]:
-    """Return every name of a device."""
-    return [read_name(name) for name in (row["name"], *row.get("names", ()))]
+    """Return every name of a device, the first also without the digit of its series."""
+    names = (row["name"], *row.get("names", ()), _SERIES.sub("", row["name"]))
+    return [read_name(name) for name in dict.fromkeys(names)]

@@ -1,10 +1,11 @@
-"""Another GPU of the catalogue in a machine: its memory, its figures from data sheet and class, and a link as good as
-both ends allow; processors and host memory stay as they were measured."""
+"""Another GPU of the catalogue in a machine: its memory, its figures from data sheet and class, a link as good as both
+ends allow, and what joins such GPUs; processors and host memory stay as they were measured."""
 
 from helmsman.hwdb.catalogue import Cpu, Gpu, find_cpu, find_gpu
 from helmsman.hwdb.classes import find_class, scaled
-from helmsman.hwdb.compose import counted, gpu_device, reserved, video_memory
-from helmsman.hwdb.links import default_link, link_sources, pcie_links
+from helmsman.hwdb.compose import gpu_device, reserved, video_memory
+from helmsman.hwdb.counted_devices import counted
+from helmsman.hwdb.links import default_link, link_sources, pcie_links, peer_links
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
 
@@ -12,7 +13,7 @@ from helmsman.schemas.hardware import Hardware
 def gpu_named(text: str) -> tuple[int, Gpu]:
     """Return a number of GPUs, and which: `2x RTX 3090`. Raises UsageError for one that is not known, or that is part
     of a chip."""
-    count, name = counted(text.strip(), "changes")
+    count, name = counted(text.strip(), "gpu", "changes")
     gpu, _ = find_gpu(name)
     if gpu.integrated:
         raise UsageError("a part of a chip is not exchanged", field="changes", value=text, remedy="name a card")
@@ -40,8 +41,14 @@ def with_gpu(hardware: Hardware, text: str) -> Hardware:
         kept += (video_memory(gpu, f"vram{suffix}", read),)
         devices += (gpu_device(gpu, known, f"{gpu.kind}{suffix}", f"vram{suffix}", read),)
         links += pcie_links(link, host, f"vram{suffix}", suffix)
-    sources = {"gpu": source, "vram-reserve": reserved("vram-reserve"), **known.sources, **link_sources(1)}
-    changed = {"memories": kept, "devices": devices, "links": links, "sources": {**hardware.sources, **sources}}
+    between, rate = peer_links([memory.name for memory in kept if memory.kind == "vram"], gpu, None)
+    sources = {"gpu": source, "vram-reserve": reserved("vram-reserve"), **known.sources, **link_sources(1), **rate}
+    changed = {
+        "memories": kept,
+        "devices": devices,
+        "links": (*links, *between),
+        "sources": {**hardware.sources, **sources},
+    }
     return hardware.model_copy(update=changed)
 
 
@@ -59,6 +66,6 @@ def _cpu(hardware: Hardware) -> Cpu | None:
     """Return the processor of a machine, where the catalogue has it."""
     product = hardware.devices[0].product
     try:
-        return None if product is None else find_cpu(counted(product, "cpu")[1])[0]
+        return None if product is None else find_cpu(counted(product, "cpu", "hardware")[1])[0]
     except UsageError:
         return None

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import permutations
 
-from helmsman.hwdb.catalogue import Cpu, Gpu
+from helmsman.hwdb.catalogue import Cpu, Gpu, find_fabric
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.hardware import Link
@@ -12,6 +12,10 @@ from helmsman.schemas.hardware import Link
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8, 6: 60.5e9 / 8}
 PCIE_SHARE = 0.782
 """The share of a PCIe link's raw rate that copies reach (`link_sources`)."""
+FABRIC = "fabric"
+"""The source of the rate of links that GPUs' boards have."""
+_FABRIC_SHARE = 2 / 3, 0.8, 8 / 9
+_SHARE_SOURCE = "0.8 of it (measured: 0.74 to 0.84, there and in NVIDIA/nccl#1264)"
 _NAME = re.compile(r"^pcie[ -]?([1-6])(?:\.0)?[ -]?x[ -]?(1|2|4|8|16)$", re.IGNORECASE)
 
 
@@ -90,16 +94,33 @@ def node_links(memories: Sequence[str], rate: float) -> tuple[Link, ...]:
     )
 
 
-def peer_link(source: str, target: str, rate: float) -> Link:
-    """Return one direction between two GPUs, `rate` bytes/s as a user says."""
-    return Link(
-        name=f"p2p-{source}-{target}",
-        source_memory=source,
-        target_memory=target,
-        kind="peer",
-        bandwidth=Figure(value=rate, p10=rate, p90=rate, source="given-peer"),
-        latency=Figure(value=10e-6, p10=4e-6, p90=40e-6, source="pcie-latency"),
+def peer_links(memories: Sequence[str], gpu: Gpu, given: float | None) -> tuple[tuple[Link, ...], dict[str, Source]]:
+    """Return both directions between every two GPUs' memories, with the sources of their figures: `given` bytes/s,
+    else those of what joins such GPUs. There are none where nothing does, or of one GPU."""
+    if len(memories) < 2 or (given is None and gpu.fabric is None):
+        return (), {}
+    if given is not None:
+        name, rate = "peer", Figure(value=given, p10=given, p90=given, source="given-peer")
+        source = Source(kind="user", where="--peer on the command line")
+    else:
+        assert gpu.fabric is not None, "either joins them"
+        name, (most, sheet) = gpu.fabric, find_fabric(gpu.fabric)
+        low, middle, high = (share * most for share in _FABRIC_SHARE)
+        rate = Figure(value=middle, p10=low, p90=high, source=FABRIC)
+        source = sheet.model_copy(update={"where": f"{sheet.where}; {_SHARE_SOURCE}"})
+    latency = Figure(value=10e-6, p10=4e-6, p90=40e-6, source="pcie-latency")
+    links = tuple(
+        Link(
+            name=f"p2p-{one}-{other}",
+            source_memory=one,
+            target_memory=other,
+            kind=name,
+            bandwidth=rate,
+            latency=latency,
+        )
+        for one, other in permutations(memories, 2)
     )
+    return links, {rate.source: source, latency.source: link_sources()[latency.source]}
 
 
 def _later(latency: Figure) -> Figure:

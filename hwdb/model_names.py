@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import format_named
 
-OLLAMA_FORMAT = "q4_k_m"
-"""What Ollama's library has under a tag that states no format, but for models that are released in fewer bits."""
+USUAL_FORMAT = "q4_k_m"
+"""The format that Ollama's library has under a tag that states none, and that llama.cpp (`-hf`) and LM Studio take of a
+repository of GGUF files; but for models that are released in fewer bits."""
 _RELEASED_SMALLER = frozenset({"gpt"})
 """First words of families whose own files are quantised already."""
 _HUBS = re.compile(r"^(?:https?://)?(?:hf\.co|huggingface\.co|ollama\.com/library|registry\.ollama\.ai/library)/")
 _FORMAT = re.compile(
     r"(?:^|[-_.:])((?:ud-)?i?q\d+(?:_[a-z0-9]+)+|f16|fp16|bf16|f32|fp32|mxfp4|q\d+)(?:[-.]gguf)?$", re.IGNORECASE
 )
+_SIXTEEN_BITS = ("f16", "fp16", "bf16")
 _VERSION = re.compile(r"^([a-z]{3,})(\d.*)$")
 _NEUTRAL = frozenset({"instruct", "it", "chat", "base", "hf", "gguf", "latest", "meta", "text", "pt"})
 """Words that leave a model's structure as it is."""
@@ -72,14 +74,20 @@ def find_model(name: str, entries: Iterable[str]) -> NamedModel | None:
 
 
 def stated_format(name: str) -> str | None:
-    """Return the format of weights that a model's name states, or that its tag means. Raises UsageError for a mixture
-    that no rule tells."""
+    """Return the format of weights that a model's name states, or that its tag or its repository of GGUF files means.
+    Raises UsageError for a mixture that no rule tells."""
     stated = _parts(name)[1]
     return None if stated is None else format_named(stated)
 
 
+def writes_format(name: str) -> bool:
+    """Return whether a format of weights is written in a model's name, which a tag such as `qwen3:8b` only means."""
+    return _FORMAT.search(name.strip()) is not None
+
+
 def _parts(name: str) -> tuple[str, str | None]:
-    """Return a name without hub, owner and format, and its format."""
+    """Return a name without hub, owner and format, and its format. Files of models that are released in fewer bits
+    keep these whatever 16-bit format they state."""
     plain = _HUBS.sub("", name.strip().lower().replace(" ", "-"))
     in_library = "/" not in plain
     owned, _, tag = plain.rpartition("/")[2].partition(":")
@@ -88,10 +96,13 @@ def _parts(name: str) -> tuple[str, str | None]:
     whole = f"{owned}:{tag}" if tag else owned
     stated = _FORMAT.search(whole)
     plain = whole[: stated.start()] if stated else whole
+    smaller, in_files = _words(plain)[:1] and _words(plain)[0] in _RELEASED_SMALLER, "gguf" in _words(plain)
     if stated:
-        return plain, stated[1]
-    smaller = _words(plain)[:1] and _words(plain)[0] in _RELEASED_SMALLER
-    return plain, ("native" if smaller else OLLAMA_FORMAT) if in_library and tag else None
+        kept = smaller and in_files and stated[1] in _SIXTEEN_BITS
+        return plain, "native" if kept else stated[1]
+    if in_library and tag:
+        return plain, "native" if smaller else USUAL_FORMAT
+    return plain, ("mxfp4" if smaller else USUAL_FORMAT) if in_files else None
 
 
 def _words(name: str) -> tuple[str, ...]:

@@ -1,13 +1,16 @@
 """A planning question as a document: a model and a machine by name, a workload, formats, and a strategy with its
 options; and the fields that every planning question has."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, version
+from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, mistake, version
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KvFormat, Precision, WeightsFormat, format_named
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
+from helmsman.schemas.units import parse_bytes, parse_rate
 
 Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
 """A name, or the path of a file or a folder."""
@@ -25,18 +28,62 @@ FORMAT_NAMES = BeforeValidator(_format_named)
 """Lets a format be given by any of its names."""
 
 
+def _quantity(parse: Callable[[str, str], float]) -> Callable[[object], object]:
+    """Return what reads a number with a unit by `parse`; it leaves what is no text as it is."""
+
+    def read(value: object) -> object:
+        try:
+            return parse(value, "") if isinstance(value, str) else value
+        except UsageError as error:
+            raise mistake(error.message, error.remedy or "", value=value) from None
+
+    return read
+
+
+Quantity = Annotated[str, Field(min_length=1, max_length=100)]
+"""A number with its unit, as `64GB` or `56GB/s`."""
+
+
 class ComposedMachine(Frozen):
     """A machine made of listed parts. `gpu`, `cpu`: a name, or `2x NAME`, and either of them for a chip that has both
-    (Apple's); `ram`: bytes; `link` of each GPU, by default the best that both ends can do; `peer`: bytes/s a direction
-    between every two GPUs, by default through host memory; `memory`: its kind and filled channels, `DDR5-5600` or `2x
-    DDR5-5600`, by default the CPU's own, all filled, which may be far off."""
+    and no slot for a card (Apple's); `ram`: bytes, or with a unit, `64GB`; `link` of each GPU, by default the best that
+    both ends can do; `peer`: bytes/s a direction between every two GPUs, or with a unit, `56GB/s`, by default those of
+    NVLink or Infinity Fabric of SXM and OAM cards, of others through host memory; `memory`: its kind and filled
+    channels, `DDR5-5600` or `2x DDR5-5600`, by default the CPU's own, all filled, which may be far off."""
 
     cpu: Name | None = None
-    ram: Bytes
+    ram: Annotated[Bytes, BeforeValidator(_quantity(parse_bytes), json_schema_input_type=Bytes | Quantity)]
     gpu: Name | None = None
     link: Name | None = None
-    peer: Positive | None = None
+    peer: Annotated[
+        Positive | None, BeforeValidator(_quantity(parse_rate), json_schema_input_type=Positive | Quantity | None)
+    ] = None
     memory: Name | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, value: object) -> object:
+        """Raise a mistake for a part that there is not."""
+        unknown = (
+            next((name for name in value if name not in cls.model_fields), None) if isinstance(value, dict) else None
+        )
+        if unknown is not None:
+            raise mistake("no part of a machine", f"use {', '.join(cls.model_fields)}", field=unknown)
+        return value
+
+
+def _machine_form(value: object) -> str | None:
+    """Return the form in which a machine is given; None for what is none of them."""
+    if isinstance(value, str):
+        return "(name)"
+    return "(parts)" if isinstance(value, dict | ComposedMachine) else None
+
+
+MachinePlace = Annotated[
+    Annotated[Place, Tag("(name)")] | Annotated[ComposedMachine, Tag("(parts)")],
+    Discriminator(_machine_form, "choice_type", "neither a name nor parts"),
+]
+"""A known machine, a record's file, or parts."""
 
 
 class PlanningQuestion(Document):
@@ -83,7 +130,7 @@ class PlanQuestion(PlanningQuestion):
 
     schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
     model: Place
-    hardware: Place | ComposedMachine
+    hardware: MachinePlace
     format: Annotated[Literal[WeightsFormat, "native"] | None, FORMAT_NAMES] = None
     routing: Place | None = None
     draft: Place | None = None

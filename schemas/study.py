@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name, NonNegative, Positive, Words, version
 from helmsman.schemas.formats import KvFormat, WeightsFormat, format_named
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
-from helmsman.schemas.plan_question import ComposedMachine, Place, Value
+from helmsman.schemas.plan_question import MachinePlace, Place, Value
 from helmsman.schemas.serving_question import MAX_USERS, POLICY, Rate
 
 MOST_LISTED = 10_000
@@ -82,7 +82,7 @@ class Study(Document):
     schema_id: Literal["helm.study/1"] = version("helm.study/1")
     name: Name = "study"
     models: Annotated[tuple[Place, ...], Field(min_length=1, max_length=MOST_LISTED)]
-    machines: Annotated[tuple[Place | ComposedMachine, ...], Field(min_length=1, max_length=MOST_LISTED)]
+    machines: Annotated[tuple[MachinePlace, ...], Field(min_length=1, max_length=MOST_LISTED)]
     changes: Annotated[tuple[Words, ...], Field(min_length=1, max_length=MOST_LISTED)] = ("as it is",)
     formats: Annotated[tuple[WeightFormat, ...], Field(max_length=64)] = ()
     kv_formats: Annotated[tuple[CacheFormat, ...], Field(min_length=1, max_length=16)] = ("f16",)

@@ -67,10 +67,16 @@ class Machines:
 def machine_of(machine: Machine) -> Hardware:
     """Return the machine of a name, a record's file or parts. Raises UsageError and BadInputError."""
     with field_of_study("machines"):
-        if isinstance(machine, ComposedMachine):
-            parts = machine.cpu, machine.ram, machine.gpu, machine.link, machine.peer, machine.memory
-            return library.compose_hardware(*parts)
-        return library.load_hardware(machine)
+        return _composed(machine) if isinstance(machine, ComposedMachine) else library.load_hardware(machine)
+
+
+def _composed(parts: ComposedMachine) -> Hardware:
+    """Return the machine of parts. Raises UsageError whose message begins with the part that is wrong."""
+    try:
+        return library.compose_hardware(parts.cpu, parts.ram, parts.gpu, parts.link, parts.peer, parts.memory)
+    except UsageError as error:
+        error.message = f"{error.field}: {error.message}"
+        raise
 
 
 @contextmanager

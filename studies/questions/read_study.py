@@ -8,13 +8,14 @@ from typing import Any, get_origin
 import yaml
 
 from helmsman.schemas.base import Frozen
-from helmsman.schemas.errors import BadInputError, HelmError
+from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.read import CONFIG_LIMIT, MAX_DEPTH, parse_json, parse_mapping, read_bytes
 from helmsman.schemas.repeated_names import first_repeated
 from helmsman.schemas.study import Study, StudyServing
-from helmsman.schemas.units import parse_bytes
 
 _PARTS = re.compile(r"(^|,)\s*(cpu|gpu|ram)=")
+_NEXT_PART = re.compile(r",(?=[^,=]*=)")
+"""A comma before a part's name; in a part's value it may stand between names."""
 _REMEDY = "write a study as in docs/studies.md"
 
 
@@ -28,14 +29,14 @@ def content_of(path: Path) -> dict[str, Any]:
 
 
 def study_of(content: Mapping[str, Any], file: str = "study") -> Study:
-    """Return the study of its content, as JSON has it; one entry may stand for a list of one, and sizes of RAM have
-    units. Raises BadInputError; `file` names the study in errors."""
+    """Return the study of its content, as JSON has it; one entry may stand for a list of one, and text for parts of a
+    machine. Raises BadInputError; `file` names the study in errors."""
     filled = _with_lists(content, Study)
     if isinstance(filled.get("serving"), Mapping):
         filled["serving"] = _with_lists(filled["serving"], StudyServing)
     machines = filled.get("machines")
     if isinstance(machines, list | tuple):
-        filled["machines"] = [_machine(machine, file, place) for place, machine in enumerate(machines)]
+        filled["machines"] = [_machine(machine) for machine in machines]
     return parse_mapping(Study, filled, file, "{'models': [NAME], 'machines': [NAME]}", _no_json)
 
 
@@ -48,19 +49,12 @@ def _with_lists(content: Mapping[str, Any], kind: type[Frozen]) -> dict[str, Any
     }
 
 
-def _machine(machine: object, file: str, place: int) -> object:
-    """Return a machine as a study's document has it: `gpu=NAME,cpu=NAME,ram=64GB` are parts, RAM is in bytes."""
-    if isinstance(machine, str) and _PARTS.search(machine):
-        pairs = (item.partition("=") for item in machine.split(","))
-        machine = {name.strip(): value.strip() for name, _, value in pairs}
-    if not isinstance(machine, Mapping) or not isinstance(machine.get("ram"), str):
+def _machine(machine: object) -> object:
+    """Return a machine as a study's document has it: `gpu=NAME,cpu=NAME,ram=64GB` are parts."""
+    if not isinstance(machine, str) or not _PARTS.search(machine):
         return machine
-    try:
-        return {**machine, "ram": parse_bytes(machine["ram"], "ram")}
-    except HelmError as error:
-        raise BadInputError(
-            error.message, file=file, field=f"machines.{place}.ram", value=machine["ram"], remedy=error.remedy
-        ) from None
+    pairs = (item.partition("=") for item in _NEXT_PART.split(machine))
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _no_json(value: object) -> object:

@@ -166,6 +166,7 @@ def test_a_plan_that_uses_memories_which_nothing_joins(capsys, tmp_path, split):
     ("argv", "field"),
     [
         (("--gpu", "9x RTX 3090", "--cpu", "5950X", "--ram", "64GB"), "--gpu"),
+        (("--gpu", "RTX 3060, RTX 3090", "--cpu", "5950X", "--ram", "64GB"), "--gpu"),
         (("--gpu", "2x RTX 3090", "--cpu", "5950X", "--ram", "64GB", "--peer", "fast"), "--peer"),
         (("--gpu", "2x RTX 3090", "--cpu", "5950X", "--ram", "64GB", "--peer", "0GB/s"), "--peer"),
         (("--gpu", "RTX 3090", "--cpu", "5950X", "--ram", "64GB", "--peer", "56GB/s"), "--peer"),
@@ -194,3 +195,26 @@ def test_a_plan_that_uses_memories_which_nothing_joins(capsys, tmp_path, split):
 def test_options_that_make_no_sense(capsys, argv, field):
     assert plan.main([*MODEL, *argv]) == 2
     assert one_line(capsys).startswith(f"helm-plan: error: {field}: ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--cpu", "Ryzen 7 7840U"), "the chip's own GPU, Radeon 780M, is left out: name it as --gpu to plan with it"),
+        (("--cpu", "EPYC 9554", "--gpu", "2x H100 SXM"), "360.00 GB/s a direction between every two GPUs: NVLink 4"),
+        (("--cpu", "Ryzen 7 7840U", "--gpu", "Radeon 780M"), None),
+        (("--cpu", "EPYC 9554", "--gpu", "2x H100 SXM", "--peer", "100GB/s"), None),
+    ],
+)
+def test_what_is_assumed_of_gpus_is_said_in_a_line(capsys, argv, says):
+    assert plan.main([*MODEL, "--ram", "32GB", "--strategy", "layer-split", *argv]) == 0
+    err = capsys.readouterr().err
+    assert err == "" if says is None else err.startswith(f"warning: assumed: {says}") and err.count("\n") == 1
+    assert plan.main([*MODEL, "--ram", "32GB", "--strategy", "layer-split", *argv, "-q"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_assumed_is_said_once(capsys):
+    """The machine was composed for the best format, and once more for its plan."""
+    assert plan.main([*MODEL, "--ram", "32GB", "--cpu", "Ryzen 7 7840U", "--format", "best", "--jobs", "1"]) == 0
+    assert capsys.readouterr().err.count("left out") == 1

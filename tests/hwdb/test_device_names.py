@@ -4,13 +4,15 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from together import together
 
 from helmsman.hwdb.catalogue import find_cpu, find_gpu, read_catalogue, reported_gpus
 from helmsman.hwdb.compose import compose
-from helmsman.hwdb.device_names import read_name
+from helmsman.hwdb.counted_devices import counted
+from helmsman.hwdb.device_names import find_device, read_name
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.file_formats import resolve_formats
 from helmsman.schemas.errors import BadInputError, UsageError
@@ -109,6 +111,61 @@ def test_another_card_is_not_taken_for_one() -> None:
         assert resolved(name, "gpus") is None
 
 
+@together(
+    ("text", "kind", "named"),
+    [
+        ("2x RTX 3090", "gpu", (2, "RTX 3090")),
+        ("2 x RTX 3090", "gpu", (2, "RTX 3090")),
+        ("RTX 3090, RTX 3090", "gpu", (2, "RTX 3090")),
+        ("RTX 3090 + NVIDIA GeForce RTX 3090", "gpu", (2, "RTX 3090")),
+        ("RTX 3090+RTX 3090", "gpu", (2, "RTX 3090")),
+        ("2x RTX 3090 and RTX 3090", "gpu", (3, "RTX 3090")),
+        ("RTX 3060, RTX 3060 12GB", "gpu", (2, "RTX 3060 12GB")),
+        ("NVIDIA GeForce RTX 3090, 24576 MiB, 8.6", "gpu", (1, "RTX 3090")),
+        ("NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes", "gpu", (1, "RTX 3090")),
+        ("RTX 5090 (PCIe gen5 x16, 56 GB/s)", "gpu", (1, "RTX 5090")),
+        ("Apple M1 Pro 16-core, 16-core GPU", "gpu", (1, "Apple M1 Pro 16-core")),
+        ("A100 SXM, 80GB", "gpu", (1, "A100 SXM 80GB")),
+        ("2x Intel Xeon Gold 6138 (20c each), 20 threads", "cpu", (2, "Intel Xeon Gold 6138")),
+        ("Xeon Platinum 8480+ + Xeon Platinum 8480+", "cpu", (2, "Intel Xeon Platinum 8480+")),
+        ("Ryzen AI Max+ 395", "cpu", (1, "AMD Ryzen AI Max+ 395")),
+        ("7800X3D", "cpu", (1, "AMD Ryzen 7 7800X3D")),
+        ("5800x3d", "cpu", (1, "AMD Ryzen 7 5800X3D")),
+        ("2x 9800X3D", "cpu", (2, "AMD Ryzen 7 9800X3D")),
+    ],
+)
+def test_equal_devices_are_counted(text: str, kind: Literal["gpu", "cpu"], named: tuple[int, str]) -> None:
+    """All behind a comma was dropped, and 7800X3D was 7,800 of something."""
+    count, name = counted(text, kind, kind)
+    assert (count, (find_gpu if kind == "gpu" else find_cpu)(name)[0].name) == named
+
+
+@together(
+    ("text", "told"),
+    [
+        ("RTX 3060, RTX 3090", "different devices cannot be composed by name .* write a record of the machine"),
+        ("RTX 3090, 2x RTX 4090", "different devices"),
+        ("RTX 3090 & 4090", "more than one GPU is called so"),
+        ("RTX 3090, GTX 980", "no GPU of the catalogue is called so .*'GTX 980'"),
+        ("RTX 3090, AMD Radeon Graphics", "no GPU of the catalogue is called so"),
+        ("5x RTX 3090, 4x RTX 3090", "not a number of devices"),
+        ("100x RTX 3090", "not a number of devices"),
+    ],
+)
+def test_cards_that_are_not_equal_are_refused(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told) as caught:
+        counted(text, "gpu", "gpu")
+    assert caught.value.field == "gpu" and "\n" not in str(caught.value)
+
+
+def test_the_digit_of_a_series_may_be_left_out() -> None:
+    for name, device in (("ryzen 5600x", "AMD Ryzen 5 5600X"), ("AMD Ryzen 7840U", "AMD Ryzen 7 7840U")):
+        assert find_cpu(name)[0].name == device
+    rows = [{"name": "AMD Ryzen 5 5600X"}, {"name": "AMD Ryzen 7 5600X"}]
+    with pytest.raises(UsageError, match="more than one CPU is called so"):
+        find_device("Ryzen 5600X", rows, "cpu", "CPU")
+
+
 def test_memory_that_drivers_report_tells_cards_apart() -> None:
     name = "NVIDIA GeForce RTX 4090"
     assert reported_gpus(name, 24564 * MIB) == ["RTX 4090"] and reported_gpus(name, 49140 * MIB) == ["RTX 4090 48GB"]
@@ -167,9 +224,9 @@ def test_graphics_come_in_their_own_chips() -> None:
         ("gemma3", "gemma-3-4b-it", "q4_k"),
         ("mistral", "Mistral-7B-v0.1", "q4_k"),
         ("Qwen/Qwen3-8B", "Qwen3-8B", "f16"),
-        ("unsloth/Qwen3-8B-GGUF", "Qwen3-8B", "f16"),
+        ("unsloth/Qwen3-8B-GGUF", "Qwen3-8B", "q4_k"),
         ("hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M", "Qwen3-8B", "q4_k"),
-        ("bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "Llama-3.1-8B", "f16"),
+        ("bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "Llama-3.1-8B", "q4_k"),
         ("Qwen3-8B-Q8_0", "Qwen3-8B", "q8_0"),
     ],
 )

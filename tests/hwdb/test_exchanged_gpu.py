@@ -29,6 +29,15 @@ def test_a_machine_without_a_card_gets_some() -> None:
     assert {link.kind for link in changed.links} == {"pcie4x8"}, "two cards divide a slot's lanes"
 
 
+def test_cards_of_boards_with_a_fabric_are_joined_by_it() -> None:
+    parts = "Intel Xeon Platinum 8480+", 10**12, None
+    two, one = compose("2x H100 SXM", *parts), edited(compose("RTX 4090", *parts), "gpu=H100 SXM")
+    assert edited(compose("RTX 4090", *parts), "gpu=H100 SXM + H100 SXM").links == two.links
+    more = edited(one, "+1 gpu")
+    assert set(more.links) == set(two.links) and parse_document(Hardware, more.to_json().encode(), "x") == more
+    assert edited(compose("L40S", *parts), "+1 gpu").link("vram", "vram1") is None
+
+
 def test_what_is_no_card_is_refused() -> None:
     for machine, edit, told in (
         (LAPTOP, "gpu=Apple M1 8-core", "part of a chip"),

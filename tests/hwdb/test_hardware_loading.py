@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from helmsman.hwdb.catalogue import find_cpu, find_gpu, read_catalogue
 from helmsman.hwdb.classes import find_class, scaled
-from helmsman.hwdb.compose import compose, override
+from helmsman.hwdb.compose import assumed_parts, compose, override
 from helmsman.hwdb.links import default_link, raw_rate
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, HelmError, UsageError
 from helmsman.schemas.hardware import Figure, Hardware
 from helmsman.schemas.read import parse_document
+from helmsman.schemas.units import format_rate
 
 GIB = 2**30
 GPUS = [row["name"] for row in read_catalogue("gpus")["gpus"]]
@@ -231,6 +232,51 @@ def test_several_gpus_are_composed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gpu", "kind", "rate"),
+    [
+        ("V100 SXM 32GB", "nvlink2", 50e9),
+        ("A100 SXM 80GB", "nvlink3", 300e9),
+        ("H100 SXM", "nvlink4", 450e9),
+        ("H200 SXM", "nvlink4", 450e9),
+        ("B200", "nvlink5", 900e9),
+        ("MI300X", "infinity-fabric", 64e9),
+    ],
+)
+def test_cards_of_boards_with_a_fabric_are_joined_by_it(gpu: str, kind: str, rate: float) -> None:
+    """They went through host memory, so that eight of them served less than one."""
+    machine = compose(f"3x {gpu}", "Xeon Platinum 8480+", 1024 * GIB, None)
+    between = [link for link in machine.links if "dram" not in (link.source_memory, link.target_memory)]
+    assert [(link.kind, link.bandwidth.value) for link in between] == [(kind, pytest.approx(0.8 * rate))] * 6
+    [source] = {machine.sources[link.bandwidth.source].where for link in between}
+    assert "stas00/ml-engineering" in source and "0.8 of it" in source
+    [told] = assumed_parts(machine)
+    assert told.startswith(format_rate(0.8 * rate)) and source in told
+    assert parse_document(Hardware, machine.to_json().encode(), "composed") == machine
+    stated = compose(f"2x {gpu}", "Xeon Platinum 8480+", 1024 * GIB, None, 56e9)
+    assert {link.kind for link in stated.links} >= {"peer"} and kind not in {link.kind for link in stated.links}
+    assert not list(assumed_parts(stated)) and not list(assumed_parts(compose(gpu, "EPYC 7742", 64 * GIB, None)))
+
+
+def test_the_default_between_sxm_cards_is_that_of_the_catalogues_machines() -> None:
+    composed, known = compose("2x H100 SXM", "Xeon Platinum 8462Y+", GIB * 512, None), load_hardware("h100x2-hgx", None)
+    rates = [machine.link("vram", "vram1") for machine in (composed, known)]
+    assert [rate and rate.bandwidth.value for rate in rates] == pytest.approx([360e9] * 2)
+
+
+def test_cards_in_slots_go_through_host_memory() -> None:
+    for gpu in ("2x H100 PCIe", "2x A100 PCIe 80GB", "2x MI210", "2x RTX 3090"):
+        machine = compose(gpu, "Xeon Platinum 8480+", 1024 * GIB, None)
+        assert machine.link("vram", "vram1") is None and not list(assumed_parts(machine))
+
+
+@pytest.mark.parametrize("peer", [0.0, 450.0, 1e14, float("nan")])
+def test_a_rate_that_joins_no_gpus_is_refused(peer: float) -> None:
+    with pytest.raises(UsageError, match="not a rate between GPUs .* 56GB/s") as caught:
+        compose("2x RTX 3090", "5950X", 64 * GIB, None, peer)
+    assert caught.value.field == "peer"
+
+
+@pytest.mark.parametrize(
     ("gpu", "cpu", "peer", "field"),
     [
         ("9x RTX 3090", "5950X", None, "gpu"),
@@ -305,7 +351,33 @@ def test_a_part_that_is_open_is_refused(gpu: str | None, cpu: str | None, proble
 
 
 def test_a_cpu_with_a_slot_is_the_cpu_alone_though_it_has_graphics() -> None:
-    assert [device.name for device in compose(None, "AMD Ryzen 7 8700G", 32 * GIB, None).devices] == ["cpu"]
+    """The record says so, where nobody names the GPU that is in the chip."""
+    alone = compose(None, "AMD Ryzen 7 8700G", 32 * GIB, None)
+    assert [device.name for device in alone.devices] == ["cpu"]
+    [told] = assumed_parts(alone)
+    assert told == "the chip's own GPU, Radeon 780M, is left out: name it as `gpu` to plan with it"
+    assert parse_document(Hardware, alone.to_json().encode(), "composed") == alone
+    for gpu in ("Radeon 780M", "RTX 4060"):
+        assert not list(assumed_parts(compose(gpu, "AMD Ryzen 7 8700G", 32 * GIB, None)))
+    assert not list(assumed_parts(compose(None, "AMD Ryzen 9 7950X", 32 * GIB, None)))
+
+
+@pytest.mark.parametrize(
+    ("gib", "mib"), [(8, 5461), (16, 10922), (18, 12288), (24, 16384), (32, 21845), (36, 27648), (64, 49152)]
+)
+def test_metal_has_two_thirds_of_a_small_memory(gib: int, mib: int) -> None:
+    """As `recommendedMaxWorkingSetSize` in llama.cpp's logs; three quarters were assumed of every memory."""
+    memory = compose("Apple M3 Pro 18-core", None, gib * GIB, None).memory("unified")
+    assert memory.available // 2**20 == mib
+    others = [("Radeon 780M", "Ryzen 7 7840U"), ("GB10", None), ("Radeon 8060S", None)]
+    shares = [compose(gpu, cpu, gib * GIB, None).memory("unified").available / (gib * GIB) for gpu, cpu in others]
+    assert shares == [0.75] * 3
+
+
+def test_macs_of_the_catalogue_have_metals_share() -> None:
+    small, large = (load_hardware(name, None) for name in ("m1-16gb", "m1max-64gb"))
+    assert [machine.memory("unified").available // 2**20 for machine in (small, large)] == [10922, 49152]
+    assert "recommendedMaxWorkingSetSize" in small.sources[small.memory("unified").source].where
 
 
 @pytest.mark.parametrize("ram", [0, -1, 10**6, 2**60])

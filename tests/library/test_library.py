@@ -104,6 +104,11 @@ def test_a_composed_machine_may_be_named_by_its_parts(capsys: pytest.CaptureFixt
     assert helmsman.plan(asked).plan.to_json() + "\n" == capsys.readouterr().out
 
 
+def test_sizes_and_rates_of_parts_may_have_units() -> None:
+    text = helmsman.compose_hardware("AMD Ryzen 9 5950X", "64GB", "2x RTX 3090", peer="56GB/s")
+    assert text == helmsman.compose_hardware("AMD Ryzen 9 5950X", 64 * 10**9, "2x RTX 3090", peer=56e9)
+
+
 def test_strategies_are_compared_as_by_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,7 +171,8 @@ def test_what_is_wrong_with_a_question_is_said(question, kind, field: str | None
         lambda: helmsman.compare(SMALL, ["optimal", "layer-split"], {"slo": 5}),
         lambda: helmsman.compare(SMALL, options={1: 2}),
         lambda: helmsman.load_model(None),
-        lambda: helmsman.compose_hardware("AMD Ryzen 9 5950X", "64GB"),
+        lambda: helmsman.compose_hardware("AMD Ryzen 9 5950X", "64 turtles"),
+        lambda: helmsman.compose_hardware("AMD Ryzen 9 5950X", "64GB", "2x RTX 3090", peer="fast"),
         lambda: helmsman.compose_hardware(None, 64 * 10**9),
         lambda: helmsman.compose_hardware("AMD Ryzen 9 5950X", 64 * 10**9, peer=float("nan")),
         lambda: helmsman.simulate(3),

@@ -9,6 +9,7 @@ from helmsman.schemas.errors import BadInputError, HelmError, UsageError
 from helmsman.schemas.plan_question import ComposedMachine
 from helmsman.studies.answering.run import MOST_POINTS, counted
 from helmsman.studies.questions.flags import FLAGS, overridden
+from helmsman.studies.questions.named_parts import machine_of
 from helmsman.studies.questions.points import grid_of
 from helmsman.studies.questions.read_study import content_of, study_of
 
@@ -38,8 +39,23 @@ def test_machines_may_be_parts_with_sizes_for_people() -> None:
     parts = ComposedMachine(cpu="Ryzen 7 5800X", gpu="RTX 4070", ram=64 * 10**9)
     listed = ["gpu=RTX 4070,cpu=Ryzen 7 5800X,ram=64GB", {"gpu": "RTX 4070", "cpu": "Ryzen 7 5800X", "ram": "64GB"}]
     assert study_of({**SMALL, "machines": listed}).machines == (parts, parts)
+    joined = ComposedMachine(cpu="Ryzen 7 5800X", gpu="RTX 3090, RTX 3090", ram=64 * 10**9, peer=56e9)
+    text = "gpu=RTX 3090, RTX 3090,cpu=Ryzen 7 5800X,ram=64GB,peer=56GB/s"
+    assert study_of(
+        {**SMALL, "machines": [text, {**joined.model_dump(exclude_none=True), "peer": "56GB/s"}]}
+    ).machines == (
+        joined,
+        joined,
+    )
     chip = ComposedMachine(gpu="GB10", ram=128 * 10**9)
     assert study_of({**SMALL, "machines": ["gpu=GB10,ram=128GB", "ram=128GB, gpu=GB10"]}).machines == (chip, chip)
+
+
+def test_a_part_that_does_not_fit_is_named() -> None:
+    for text, told in (("gpu=RTX 3090,peer=56GB/s", "peer: joins several"), ("gpu=RTX 9999", "gpu: no GPU")):
+        with pytest.raises(UsageError, match=told) as caught:
+            machine_of(study_of({**SMALL, "machines": f"cpu=5800X,ram=64GB,{text}"}).machines[0])
+        assert caught.value.field == "machines"
 
 
 def test_options_replace_what_a_file_says_of_one_part() -> None:
@@ -69,6 +85,15 @@ def test_every_option_is_of_a_field() -> None:
         ("models: [Qwen3-0.6B]\nmachines: [x]\nprices: {energy: .nan}\n", "prices.0.energy", "finite"),
         ("models: [Qwen3-0.6B]\nmachines: [x]\nprices: {energy: -1}\n", "prices.0.energy", "at least"),
         ("models: [Qwen3-0.6B]\nmachines: [{cpu: x, ram: 64 turtles}]\n", "machines.0.ram", "unit"),
+        ("models: [Qwen3-0.6B]\nmachines: [{cpu: x, ram: 64GB, peer: fast}]\n", "machines.0.peer", "2GB/s"),
+        ("models: [Qwen3-0.6B]\nmachines: [{cpu: x, ram: 64GB, peer: [1]}]\n", "machines.0.peer", "number"),
+        (
+            "models: [Qwen3-0.6B]\nmachines: [x, 'cpu=x,ram=64GB,bogus=3']\n",
+            "machines.1.bogus",
+            "use cpu, ram, gpu, link",
+        ),
+        ("models: [Qwen3-0.6B]\nmachines: ['cpu=x,gpu=y']\n", "machines.0.ram", "add the field"),
+        ("models: [Qwen3-0.6B]\nmachines: [5]\n", "machines.0", "neither a name nor parts"),
         ("models: [Qwen3-0.6B]\nmodels: [Qwen3-8B]\nmachines: [x]\n", None, "duplicate key 'models'"),
         ("models: &a [Qwen3-0.6B]\nmachines: *a\n", None, "anchors"),
         ("models: [Qwen3-0.6B\n", None, "not valid YAML"),

@@ -45,7 +45,7 @@ def build_parser(strategy: str | None = None) -> Parser:
     add_machine_arguments(parser)
     add_strategy_arguments(parser, strategy)
     parser.epilog = f"{parser.epilog}\n\n{_OTHERS}"
-    parser.set_defaults(in_flags=parser.in_flags, run=bench_plan)
+    parser.set_defaults(run=bench_plan)
     return parser
 
 

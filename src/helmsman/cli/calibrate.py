@@ -58,7 +58,6 @@ def build_parser() -> Parser:
     work.add_argument("--batch", type=int, default=1, metavar="N", help="sequences together (default 1)")
     option = "an option of the engine's plans, such as ngl=20 (default: as results say; may be repeated)"
     work.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help=option)
-    parser.set_defaults(in_flags=parser.in_flags)
     return parser
 
 

@@ -13,22 +13,25 @@ if TYPE_CHECKING:
 
 
 def add_machine_arguments(parser: Parser) -> None:
-    """--hw, or --gpu --cpu --ram --memory --link; and the overrides."""
+    """Add --hw, or --gpu --cpu --ram --memory --link --peer; and the overrides. The arguments then have `in_flags`,
+    which turns words of the library into the command's."""
+    parser.set_defaults(in_flags=parser.in_flags)
     group = parser.add_argument_group("machine")
     group.add_argument("--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one")
-    group.add_argument("--gpu", metavar="NAME", help="compose a machine: its GPU, or '2x NAME'")
-    group.add_argument(
-        "--cpu",
-        metavar="NAME",
-        help="compose a machine: its CPU, or '2x NAME'; a chip with a GPU of its own is named by either",
-    )
+    gpu = "compose a machine: its GPU, or '2x NAME'; one in the CPU's chip is used where it is named"
+    group.add_argument("--gpu", metavar="NAME", help=gpu)
+    cpu = "compose a machine: its CPU, or '2x NAME'; a chip with a GPU and no slots (Apple's) is named by either"
+    group.add_argument("--cpu", metavar="NAME", help=cpu)
     group.add_argument("--ram", metavar="SIZE", help="compose a machine: its RAM, e.g. 64GB")
     memory = (
         "compose a machine: its memory and filled channels, e.g. '2x DDR5-6000' (default: the CPU's, a wide interval)"
     )
     group.add_argument("--memory", metavar="KIND", help=memory)
     group.add_argument("--link", metavar="NAME", help="compose a machine: each GPU's link, e.g. pcie4x16")
-    peer = "compose a machine: between every two GPUs, a direction, e.g. 56GB/s (default: through host memory)"
+    peer = (
+        "compose a machine: between every two GPUs, a direction, e.g. 56GB/s (default: NVLink or Infinity Fabric of "
+        "SXM and OAM cards, of others through host memory)"
+    )
     group.add_argument("--peer", metavar="RATE", help=peer)
     group.add_argument("--vram-avail", metavar="SIZE", help="memory of each GPU to use, e.g. 7GiB")
     group.add_argument("--ram-avail", metavar="SIZE", help="host memory a plan may use")
@@ -61,9 +64,9 @@ def warn(args: argparse.Namespace, said: str | None) -> None:
 
 
 def _named_or_composed(args: argparse.Namespace) -> "Hardware":
-    from helmsman.hwdb.compose import compose
+    from helmsman.hwdb.compose import assumed_parts, compose
     from helmsman.hwdb.load_hardware import THIS, load_hardware
-    from helmsman.schemas.units import parse_bytes
+    from helmsman.schemas.units import parse_bytes, parse_rate
     from helmsman.this_machine import this_machine
 
     parts = [name for name in ("gpu", "cpu", "ram", "memory", "link", "peer") if getattr(args, name) is not None]
@@ -78,15 +81,8 @@ def _named_or_composed(args: argparse.Namespace) -> "Hardware":
             raise UsageError("the machine's RAM is not stated", field="--ram", remedy="add --ram SIZE, such as 64GB")
         raise UsageError("no machine is named", remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
     ram = parse_bytes(args.ram, "--ram")
-    return compose(args.gpu, args.cpu, ram, args.link, _peer(args.peer), args.memory)
-
-
-def _peer(text: str | None) -> float | None:
-    """Bytes/s that --peer names."""
-    from helmsman.schemas.units import parse_rate
-
-    rate = None if text is None else parse_rate(text, "--peer")
-    if rate is not None and not 1e6 <= rate <= 1e13:
-        remedy = "write a rate such as 56GB/s"
-        raise UsageError("not a rate between GPUs", field="--peer", value=text, remedy=remedy)
-    return rate
+    peer = None if args.peer is None else parse_rate(args.peer, "--peer")
+    hardware = compose(args.gpu, args.cpu, ram, args.link, peer, args.memory)
+    for line in assumed_parts(hardware):
+        warn(args, args.in_flags(f"assumed: {line}"))
+    return hardware

@@ -91,6 +91,10 @@ def test_every_form_of_a_machine_is_planned_for(site: WebSite) -> None:
     parts = {"cpu": "AMD Ryzen 9 5950X", "ram": 64 * 10**9, "gpu": "RTX 3090"}
     made = site.post("/v1/hardware", parts)
     assert made.status == 200
+    assert site.post("/v1/hardware", {**parts, "ram": "64GB"}).document == made.document
+    for wrong in ({"peer": "fast"}, {"bogus": 3}):
+        reply = site.post("/v1/hardware", {**parts, **wrong})
+        assert reply.status in (400, 422) and next(iter(wrong)) in reply.document["field"]
     changed = {"base": "rtx4060-laptop", "changes": ["vram=12GB", "dram_bw=x1.5"]}
     chip = {"gpu": "GB10", "ram": 128 * 10**9}
     both = {**chip, "cpu": "NVIDIA GB10"}
@@ -237,6 +241,16 @@ def test_an_engine_is_asked_about(site: WebSite) -> None:
         library.compare({**QUESTION, "strategy": "best", "engine": "vllm"})
 
 
+def test_a_plan_is_json_whatever_is_accepted(site: WebSite) -> None:
+    """Only the result of a job has another form, which 406 is about."""
+    reply = site.post("/v1/plans", QUESTION, Accept="text/csv")
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
+    described = site.get("/openapi.json").document["paths"]
+    assert [path for path, methods in described.items() for said in methods.values() if "406" in said["responses"]] == [
+        "/v1/jobs/{job}/result"
+    ]
+
+
 def test_names_are_listed_and_searched(site: WebSite) -> None:
     every = site.get("/v1/models").document["entries"]
     some = site.get("/v1/models?q=qwen3-0").document["entries"]
@@ -246,6 +260,8 @@ def test_names_are_listed_and_searched(site: WebSite) -> None:
     for missing in ("/v1/models/none", "/v1/hardware/none", "/v1/models/..%2f..%2fetc%2fpasswd"):
         reply = site.get(missing)
         assert (reply.status, reply.document["status"], reply.document["code"]) == (404, 404, "usage")
+    for kind in ("models", "hardware"):
+        assert site.get(f"/v1/{kind}/{'n' * 201}").document["code"] == "not-found"
     tag = site.get("/v1/hardware").headers["etag"]
     assert site.get("/v1/hardware", If_None_Match=tag).status == 304
 
