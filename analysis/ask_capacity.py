@@ -1,11 +1,11 @@
 """Answers how much replicas of a plan serve within an SLO: the maximum rate, the most users, the fewest replicas."""
 
 from statistics import fmean
-from typing import Literal
+from typing import Literal, TypeVar
 
-from helmsman.analysis.ask_serving import ServingStudy, refuse_think_alone
+from helmsman.analysis.ask_serving import ServingLoad, ServingStudy, refuse_think_alone
 from helmsman.analysis.capacity_searches import search_rate, search_replicas, search_users
-from helmsman.analysis.capacity_trials import Ran, Trials, no_trials_yet
+from helmsman.analysis.capacity_trials import Ran, Trials, demanded, no_trials_yet
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.served_table import FINISHED, ServedTable
 from helmsman.schemas.serving import SeedCount, ServingCapacity, ServingCount
@@ -13,6 +13,8 @@ from helmsman.simulator.serving.confidence import interval
 from helmsman.simulator.serving.convergence import SeedAnswers
 from helmsman.simulator.serving.report import duration_of
 from helmsman.simulator.serving.requests.arrivals import own_rate
+
+LoadT = TypeVar("LoadT", bound=ServingLoad)
 
 _STEP = 1.0
 """The least by which two numbers of users or replicas differ."""
@@ -26,10 +28,7 @@ def capacity(study: ServingStudy, seeds: int | None = None, ran: Ran = _no_progr
     """Find the maximum rate that keeps the SLO, as the mean over `seeds` draws, or over as many as it takes.
 
     Raises UsageError without an SLO or with users, InfeasibleError where every rate keeps it or none does."""
-    if study.source.users is not None:
-        remedy = "leave users out, or ask for the most users"
-        raise UsageError("users send at a rate of their own", field="users", value=study.source.users, remedy=remedy)
-    refuse_think_alone(study)
+    check_capacity(study)
     trials = no_trials_yet(study, ran)
     together = study.run(study.setup, study.question.seed).served
     answers = trials.answers(search_rate(trials, _throughput(together)), seeds)
@@ -48,6 +47,15 @@ def capacity(study: ServingStudy, seeds: int | None = None, ran: Ran = _no_progr
     )
 
 
+def check_capacity(load: ServingLoad) -> None:
+    """Raise UsageError for a load of which no maximum rate is found, whatever the plan: without an SLO, or of users."""
+    if load.source.users is not None:
+        remedy = "leave users out, or ask for the most users"
+        raise UsageError("users send at a rate of their own", field="users", value=load.source.users, remedy=remedy)
+    refuse_think_alone(load)
+    demanded(load)
+
+
 def _throughput(served: ServedTable) -> float:
     """Return finished requests a second, of one at least."""
     finished = int((served.status == FINISHED).sum())
@@ -59,10 +67,18 @@ def most_users(study: ServingStudy, seeds: int | None = None, ran: Ran = _no_pro
 
     Raises UsageError without an SLO, or with a rate or a number of users; InfeasibleError where one user misses the
     SLO, or where there are too few requests for any number of users to miss it."""
-    if study.source.users is not None:
-        raise _is_sought("users", study.source.users)
-    trials = no_trials_yet(study.with_users(1), ran)
+    trials = no_trials_yet(of_one_user(study), ran)
     return _count("users", trials, trials.answers(search_users(trials), seeds, _STEP))
+
+
+def of_one_user(load: LoadT) -> LoadT:
+    """Return a load as one user sends it, of which the most users are found. Raises UsageError for a load without an
+    SLO, or with a rate or a number of users."""
+    if load.source.users is not None:
+        raise _is_sought("users", load.source.users)
+    alone = load.with_users(1)
+    demanded(alone)
+    return alone
 
 
 def fewest_replicas(study: ServingStudy, seeds: int | None = None, ran: Ran = _no_progress) -> ServingCount:
@@ -70,10 +86,8 @@ def fewest_replicas(study: ServingStudy, seeds: int | None = None, ran: Ran = _n
 
     Raises UsageError without an SLO or a rate, or with a number of replicas; InfeasibleError where a replica for every
     request would not do."""
-    if study.question.replicas != 1:
-        raise _is_sought("replicas", study.question.replicas)
-    refuse_think_alone(study)
-    trials, rate = no_trials_yet(study, ran), _rate(study)
+    rate = rate_of_replicas(study)
+    trials = no_trials_yet(study, ran)
     return _count("replicas", trials, trials.answers(search_replicas(trials), seeds, _STEP), rate)
 
 
@@ -82,14 +96,20 @@ def _is_sought(field: str, value: int) -> UsageError:
     return UsageError("is what is to be found", field=field, value=value, remedy=remedy)
 
 
-def _rate(study: ServingStudy) -> float | None:
-    """Return requests a second; none where users send them. Raises UsageError where all arrive at once."""
-    if study.source.users is not None:
+def rate_of_replicas(load: ServingLoad) -> float | None:
+    """Return the requests a second for which the fewest replicas are found; None where users send them.
+
+    Raises UsageError for a load without an SLO, with a number of replicas, or of requests that all arrive at once."""
+    if load.question.replicas != 1:
+        raise _is_sought("replicas", load.question.replicas)
+    refuse_think_alone(load)
+    demanded(load)
+    if load.source.users is not None:
         return None
-    rate = own_rate(study.source.requests(study.question.seed))
+    rate = own_rate(load.source.requests(load.question.seed))
     if rate is None:
         raise UsageError("replicas are counted for a rate", field="rate", remedy="say how many arrive a second")
-    return rate if study.source.rate is None else study.source.rate
+    return rate if load.source.rate is None else load.source.rate
 
 
 def _count(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Literal, Self
 
 from helmsman.planner.serving.iteration_cost import replica_cost
 from helmsman.planner.serving.replica import ReplicaOptions
@@ -43,21 +43,27 @@ Ran = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class ServingStudy:
-    """A question whose plan, policy and requests have been read: what serves (`setup`), who asks, what is demanded."""
+class ServingLoad:
+    """A question whose requests have been read, for whatever plan: who asks (`source`), what is demanded (`slo`)."""
 
-    plan_sha256: str
     question: ServingQuestion
-    setup: Setup
     source: RequestSource
     slo: Slo | None
 
-    def with_users(self, users: int) -> "ServingStudy":
-        """Return the study in which as many users send the requests.
+    def with_users(self, users: int) -> Self:
+        """Return the same in which as many users send the requests.
 
-        Raises UsageError where it says when they arrive."""
+        Raises UsageError where the question says when they arrive."""
         _refuse_arrivals(self.question)
         return replace(self, source=replace(self.source, users=users))
+
+
+@dataclass(frozen=True)
+class ServingStudy(ServingLoad):
+    """A question whose plan and policy have been read too: what serves (`setup`)."""
+
+    plan_sha256: str
+    setup: Setup
 
     def run(self, setup: Setup, seed: int, variation: Variation = AS_ASKED) -> Outcome:
         """Serve the requests with a seed and a variation of them."""
@@ -80,27 +86,33 @@ class ServingStudy:
         )
 
 
-def study_of(plan: Plan, question: ServingQuestion) -> ServingStudy:
-    """Read what a question names.
+def load_of(question: ServingQuestion) -> ServingLoad:
+    """Return what a question names without a plan.
 
-    Raises UsageError for policies, options, arrivals, think times and SLOs that there are not, and for users with a
-    rate or arrivals, BadInputError for a file of requests, InfeasibleError without room for caches."""
+    Raises UsageError for arrivals, think times and SLOs that there are not, and for users with a rate or arrivals,
+    BadInputError for a file of requests."""
     slo = None if question.slo is None else parse_slo(question.slo)
     arrivals = None if question.arrivals is None else parse_arrivals(question.arrivals)
     think = NO_THINK if question.think is None else parse_think(question.think)
     if question.users is not None:
         _refuse_arrivals(question)
-    setup = setup_of(plan, question)
     source = open_source(question.requests, question.rate, arrivals, question.sort, question.limit)
+    return ServingLoad(question, replace(source, users=question.users, think=think), slo)
+
+
+def study_of(plan: Plan, question: ServingQuestion) -> ServingStudy:
+    """Return what a question names, with the plan that serves. Raises what `setup_of` and `load_of` raise."""
+    setup, load = setup_of(plan, question), load_of(question)
+    source = load.source
     if setup.limits.states and not setup.limits.snapshots:  # a state is that of the last token, not of a prefix
         source = source.without_prefixes()
-    return ServingStudy(digest(plan), question, setup, replace(source, users=question.users, think=think), slo)
+    return ServingStudy(question, source, load.slo, digest(plan), setup)
 
 
-def setup_of(plan: Plan, setting: ServingSetting) -> Setup:
-    """Return costs and limits of the plan's replicas, and the policy.
+def replica_options(setting: ServingSetting) -> tuple[dict[str, str | int | float | bool], ReplicaOptions]:
+    """Return all options of the policy, and those of replicas that it decides for.
 
-    Raises UsageError for policies and options that there are not, InfeasibleError without room for caches."""
+    Raises UsageError for policies and options that there are not."""
     words = {True: "yes", False: "no"}
     said = {name: value for name, value in setting.policy_options.items() if value is not None}
     options = _options(
@@ -109,7 +121,15 @@ def setup_of(plan: Plan, setting: ServingSetting) -> Setup:
     given = {name: getattr(setting, name) for name in _REPLICA if getattr(setting, name) is not None}
     cohorts = {"cohorts": int(options["cohorts"])} if "cohorts" in options else {}
     stores = "cpu" not in policy_options(setting.policy).homes and options.get("preemption") == "swap"
-    replica = replica_cost(plan, ReplicaOptions(**given, **cohorts, stores=stores))
+    return options, ReplicaOptions(**given, **cohorts, stores=stores)
+
+
+def setup_of(plan: Plan, setting: ServingSetting) -> Setup:
+    """Return costs and limits of the plan's replicas, and the policy.
+
+    Raises UsageError for policies and options that there are not, InfeasibleError without room for caches."""
+    options, of_replicas = replica_options(setting)
+    replica = replica_cost(plan, of_replicas)
     engine = any(memory.reserved is not None for memory in plan.hardware.memories)
     ahead = engine if setting.ahead is None else setting.ahead
     factors = {_COSTS[stage]: factor for stage, factor in setting.mispredict.items()}
@@ -173,11 +193,11 @@ def with_policy(setup: Setup, policy: str, field: Literal["policy", "relative_to
         raise
 
 
-def refuse_think_alone(study: ServingStudy) -> None:
+def refuse_think_alone(load: ServingLoad) -> None:
     """Raise UsageError for a think time without users."""
-    if study.question.think is not None and study.source.users is None:
+    if load.question.think is not None and load.source.users is None:
         remedy = "say how many users think, or ask for the most users"
-        raise UsageError("nobody thinks", field="think", value=study.question.think, remedy=remedy)
+        raise UsageError("nobody thinks", field="think", value=load.question.think, remedy=remedy)
 
 
 def _refuse_arrivals(question: ServingQuestion) -> None:

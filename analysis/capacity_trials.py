@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
-from helmsman.analysis.ask_serving import ServingStudy
+from helmsman.analysis.ask_serving import ServingLoad, ServingStudy
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.serving import Slo
 from helmsman.simulator.serving.convergence import (
@@ -58,7 +58,12 @@ class Trials:
 
 def no_trials_yet(study: ServingStudy, ran: Ran) -> Trials:
     """Return the trials of a study before its first run. Raises UsageError for a study without an SLO."""
-    if study.slo is None:
+    return Trials(study, demanded(study), ran)
+
+
+def demanded(load: ServingLoad) -> Slo:
+    """Return the SLO within which is counted what can be served. Raises UsageError where there is none."""
+    if load.slo is None:
         remedy = "write ttft=2s,tpot=100ms"
         raise UsageError("what can be served is counted within an SLO", field="slo", remedy=remedy)
-    return Trials(study, study.slo, ran)
+    return load.slo

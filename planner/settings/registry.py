@@ -8,9 +8,11 @@ from helmsman.planner.settings.command_flags import FIELD, words_of
 from helmsman.planner.settings.engine_format import EngineFormat, ReadSettings, SettingsSubject, WrittenSettings
 from helmsman.planner.settings.plan_places import PlanPlaces
 from helmsman.schemas.engine_names import ENGINES, EngineName
+from helmsman.schemas.engine_settings import EngineSettings
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.near_names import did_you_mean
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import parse_document
 
 _OF_STRATEGY: dict[str, EngineName] = {
     "llama-cpp": "llama.cpp", "vllm": "vllm", "accelerate": "accelerate", "zero-inference": "deepspeed",
@@ -32,6 +34,10 @@ _PROGRAMS: tuple[tuple[str, EngineName], ...] = (
 """What commands are known by, tried in turn; others are llama.cpp's."""
 
 
+_DOCUMENT = re.compile(r'"schema"\s*:\s*"helm\.')
+"""Matches what every document of Helm's has, and no settings of an engine have."""
+
+
 def engine_format(name: str) -> EngineFormat:
     """Return an engine by its name. Raises UsageError where there is none."""
     if name not in ENGINES:
@@ -49,6 +55,14 @@ def written(plan: Plan, engine: str) -> WrittenSettings:
 def own_engine(plan: Plan) -> EngineName | None:
     """Return the engine whose plan it is; None for a plan of another strategy."""
     return _OF_STRATEGY.get(plan.strategy.name)
+
+
+def settings_in(text: str) -> str:
+    """Return the engine's settings in a document of Helm's; another text as it is. Raises BadInputError for a document
+    of Helm's that holds none."""
+    if text.lstrip().startswith("{") and _DOCUMENT.search(text):
+        return parse_document(EngineSettings, text.encode(), FIELD).text
+    return text
 
 
 def engine_of(text: str) -> EngineName:

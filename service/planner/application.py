@@ -93,10 +93,12 @@ async def _mistake(request: Request, error: Exception) -> Response:
 
 
 async def _wrong_parameter(request: Request, error: Exception) -> Response:
-    """A parameter of the path or the query that is none."""
+    """A parameter of the query that is none, or of the path: nothing is called so."""
     assert isinstance(error, RequestValidationError), "registered for these"
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:])
+    if first["loc"][0] == "path":
+        return await _refused(request, RefusedError(404, "not_found", f"there is no such {field}", param=field))
     return error_response(UsageError(first["msg"], field=field, value=first.get("input")), request.url.path)
 
 

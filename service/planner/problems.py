@@ -4,7 +4,7 @@ import logging
 from math import isfinite
 from typing import Any
 
-from helmsman.schemas.errors import HelmError, InfeasibleError
+from helmsman.schemas.errors import HardwareUnavailableError, HelmError, InfeasibleError
 from helmsman.schemas.problem import Problem
 from helmsman.service.http.refusals import RefusedError
 
@@ -43,6 +43,12 @@ _MOST_LETTERS = 500
 """Letters of each part of a problem."""
 
 _log = logging.getLogger("helmsman.planner")
+
+
+class UnwritableStoreError(HardwareUnavailableError):
+    """Raised where jobs cannot be kept: the disk is full, most likely."""
+
+    code = "unwritable-store"
 
 
 def problem_of(error: HelmError) -> Problem:

@@ -12,10 +12,17 @@ _SECONDS = 5.0
 
 
 def settings_text(given: str) -> str:
-    """Return the text of a file, what a llama-server says of itself where its address is given, or the command itself.
+    """Return the settings in a file, what a llama-server says of itself where its address is given, or the command
+    itself.
 
     Raises HardwareUnavailableError for a server that does not answer, BadInputError for a file or an answer that is too
-    large or is no text, UsageError for an address of another kind."""
+    large or is no text, or a document of Helm's without settings, UsageError for an address of another kind."""
+    from helmsman.planner.settings.registry import settings_in
+
+    return settings_in(_text(given))
+
+
+def _text(given: str) -> str:
     if given.startswith(("http://", "https://")):
         return _answer(given)
     path = Path(given)

@@ -47,7 +47,7 @@ def study(
     question = ServingQuestion(requests=requests, rate=rate, users=users, think=think, seed=seed, replicas=replicas)
     source = open_source(requests, rate)
     known = replace(source, users=users, think=NO_THINK if think is None else parse_think(think))
-    return ServingStudy("0" * 64, question, setup, known, slo)
+    return ServingStudy(question, known, slo, "0" * 64, setup)
 
 
 @cache

@@ -83,7 +83,7 @@ def _comparison(task: WorkerTask) -> WorkerAnswer:
 
 def _check_simulation(task: WorkerTask) -> WorkerAnswer:
     question = parse_document(SimulationQuestion, task.question, "question")
-    check_simulation(question, task.setting.catalogue)
+    check_simulation(question, task.setting.catalogue, task.setting.work / task.key)
     return WorkerAnswer(question.to_json(indent=None).encode(), points=1)
 
 

@@ -12,9 +12,9 @@ from helmsman.schemas.errors import HelmError
 from helmsman.service.planner.computing.answer import JSON, WorkerAnswer
 from helmsman.service.planner.computing.computations import Computation
 from helmsman.service.planner.computing.results import store_result
-from helmsman.service.planner.jobs.database import JobDatabase, UnwritableStoreError
+from helmsman.service.planner.jobs.database import JobDatabase
 from helmsman.service.planner.jobs.live_job import LiveJob
-from helmsman.service.planner.problems import internal_problem, problem_of
+from helmsman.service.planner.problems import UnwritableStoreError, internal_problem, problem_of
 
 ResultT = TypeVar("ResultT")
 

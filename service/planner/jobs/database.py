@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, HelmError
+from helmsman.schemas.errors import BadInputError, HelmError
 from helmsman.schemas.job import JobKind, JobState
+from helmsman.service.planner.problems import UnwritableStoreError
 
 VERSION = 1
 """Of the tables."""
@@ -43,12 +44,6 @@ class DamagedStoreError(BadInputError):
     """Raised where what is kept of jobs cannot be read."""
 
     code = "damaged-store"
-
-
-class UnwritableStoreError(HardwareUnavailableError):
-    """Raised where jobs cannot be kept: the disk is full, most likely."""
-
-    code = "unwritable-store"
 
 
 @dataclass(frozen=True, slots=True)

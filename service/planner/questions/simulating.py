@@ -1,25 +1,34 @@
 """Simulations that clients ask for, from the question to the documents of the library."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
 from helmsman import library
-from helmsman.analysis.ask_serving import served, study_of
+from helmsman.analysis.ask_capacity import check_capacity, of_one_user, rate_of_replicas
+from helmsman.analysis.ask_serving import (
+    ServingLoad,
+    load_of,
+    refuse_think_alone,
+    replica_options,
+    served,
+    study_of,
+)
 from helmsman.planner.checks.accept import accept
 from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.decide import decide
-from helmsman.planner.registry import strategy_of
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
+from helmsman.schemas.requests import Requests
 from helmsman.schemas.serving_question import ServingQuestion
 from helmsman.schemas.simulation_answer import SimulationAnswer
 from helmsman.schemas.simulation_question import ListedRequest, SimulatedServing, SimulationQuestion
+from helmsman.service.planner.problems import UnwritableStoreError
 from helmsman.service.planner.questions.catalogue import Catalogue
-from helmsman.service.planner.questions.planning import check_no_files, model_of, request_of
+from helmsman.service.planner.questions.planning import request_of
 from helmsman.simulator.export import timeline_json
 from helmsman.simulator.pricing import median_price
 from helmsman.simulator.serving.timeline import serving_timeline
@@ -29,14 +38,31 @@ TIMELINE_BYTES = 8 * 2**20
 """Of the Trace Events of one answer: what a page can draw."""
 
 
-def check_simulation(question: SimulationQuestion, catalogue: Catalogue) -> None:
-    """Raise what is wrong with a simulation as far as that is seen without planning."""
+def check_simulation(question: SimulationQuestion, catalogue: Catalogue, folder: Path) -> None:
+    """Raise what is wrong with a simulation as far as that is seen without planning; `folder`: the check's own, for
+    what it needs while it runs."""
     if question.question is not None:
-        asked = question.question
-        check_no_files(strategy_of(asked.engine, asked.strategy), asked.options)
-        model_of(question.question.model, catalogue)
+        request_of(question.question, catalogue)
     if question.plan is not None:
         accept(question.plan)
+    if question.serving is not None:
+        with _question(question.serving, folder) as serving:
+            replica_options(serving)
+            load = load_of(serving)
+        _check_load(load, question)
+
+
+def _check_load(load: ServingLoad, question: SimulationQuestion) -> None:
+    """Raise what is wrong with what a simulation asks about a load."""
+    refuse_think_alone(load)
+    if isinstance(load.source.source, Requests):  # of a line that describes some, no draw is wrong
+        load.source.requests(load.question.seed)
+    if question.capacity:
+        check_capacity(load)
+    if question.users:
+        of_one_user(load)
+    if question.replicas:
+        rate_of_replicas(load)
 
 
 def simulation(question: SimulationQuestion, catalogue: Catalogue, folder: Path) -> SimulationAnswer:
@@ -70,18 +96,29 @@ def _plan(question: SimulationQuestion, catalogue: Catalogue) -> Plan:
 @contextmanager
 def _question(serving: SimulatedServing, folder: Path) -> Iterator[ServingQuestion]:
     """Give the library's question. Requests that are listed are read from a file in `folder`, which is gone when the
-    block ends; what a worker that is killed leaves there, the server removes."""
+    block ends; what a worker that is killed leaves there, the server removes. Raises UnwritableStoreError where there
+    is no room for that file."""
     given = serving.model_dump(exclude={"requests"})
     if isinstance(serving.requests, str):
         yield ServingQuestion(requests=serving.requests, **given)
         return
-    folder.mkdir(mode=0o700, exist_ok=True)
     try:
-        path = folder / "requests.jsonl"
-        path.write_text("".join(json.dumps(_row(row)) + "\n" for row in serving.requests))
-        yield ServingQuestion(requests=str(path), **given)
+        yield ServingQuestion(requests=str(_listed(serving.requests, folder)), **given)
     finally:
         rmtree(folder, ignore_errors=True)
+
+
+def _listed(requests: Sequence[ListedRequest], folder: Path) -> Path:
+    """Return a new file of requests in a folder. Raises UnwritableStoreError."""
+    path = folder / "requests.jsonl"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path.write_text("".join(json.dumps(_row(row)) + "\n" for row in requests))
+    except OSError as error:
+        raise UnwritableStoreError(
+            f"the requests cannot be kept: {error.strerror}", remedy="come again later"
+        ) from None
+    return path
 
 
 def _row(row: ListedRequest) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from helmsman.schemas.simulation_answer import SimulationAnswer
 from helmsman.schemas.study_report import StudyReport
 from helmsman.service.http.access import Access
 from helmsman.service.http.refusals import RefusedError
-from helmsman.service.planner.jobs.database import UnwritableStoreError
 from helmsman.service.planner.jobs.live_job import ENDED
 from helmsman.service.planner.options import OPEN_PATHS, ClientLimits
+from helmsman.service.planner.problems import UnwritableStoreError
 
 STUDY: dict[str, Any] = {"models": ["Qwen3-0.6B"], "machines": ["rtx4060-laptop"], "strategies": ["layer-split"],
                          "formats": ["f16", "q8_0"], "sensitivity": 0}  # fmt: skip
@@ -33,8 +33,14 @@ LONG = {"question": QUESTION, "serving": {**SERVING, "slo": "ttft=1s", "requests
         "capacity": True, "seeds": 50}  # fmt: skip
 """A simulation that takes longer than any test."""
 SIMULATION = json.dumps({"schema": "helm.simulation-question/1", **LONG}).encode()
+OUT_OF_ORDER = [{"arrival": arrival, "prompt_tokens": 32, "output_tokens": 4} for arrival in (2, 1)]
 LARGE = {**STUDY, "prompt_tokens": ["16..9000/1"]}
 """A study that takes longer than any test."""
+
+
+def served(asked: dict[str, Any], **serving: Any) -> dict[str, Any]:
+    """Return a simulation of a load with some fields of its own, about which more is `asked`."""
+    return {"question": QUESTION, "serving": {**SERVING, **serving}, **asked}
 
 
 def result(site: WebSite, job: dict[str, Any], **headers: str) -> Any:
@@ -127,11 +133,48 @@ def test_a_question_that_was_answered_is_done_at_once(site: WebSite) -> None:
         ("/v1/simulations", {}, "question"),
         ("/v1/simulations", {"question": QUESTION, "capacity": True}, "serving"),
         ("/v1/simulations", {"question": {**QUESTION, "model": "/x"}}, "model"),
+        ("/v1/simulations", {"question": {**QUESTION, "hardware": "/x"}}, "hardware"),
+        ("/v1/simulations", {"question": {**QUESTION, "strategy": "none"}}, "strategy"),
+        ("/v1/simulations", {"question": {**QUESTION, "prompt_tokens": 10**6}}, "context"),
+        ("/v1/simulations", served({}, requests="synthetic:n=-1"), "requests"),
+        ("/v1/simulations", served({}, requests="synthetic:n=100000000000,input=100,output=10,rate=1"), "requests"),
+        ("/v1/simulations", served({}, requests=OUT_OF_ORDER), "line 2, timestamp"),
+        ("/v1/simulations", served({}, requests=OUT_OF_ORDER[:1], arrivals="poisson"), "rate"),
+        ("/v1/simulations", served({}, slo="x"), "slo"),
+        ("/v1/simulations", served({}, arrivals="x"), "arrivals"),
+        ("/v1/simulations", served({}, think="1s"), "think"),
+        ("/v1/simulations", served({}, users=3, rate=2), "rate"),
+        ("/v1/simulations", served({}, policy="none"), "policy"),
+        ("/v1/simulations", served({}, policy_options={"none": 1}), "policy_options"),
+        ("/v1/simulations", served({}, gpu_tokens=1), "gpu_tokens"),
+        ("/v1/simulations", served({"capacity": True}), "slo"),
+        ("/v1/simulations", served({"users": True}, rate=2, slo="ttft=1s"), "rate"),
+        ("/v1/simulations", served({"replicas": True}, replicas=2, slo="ttft=1s"), "replicas"),
+        ("/v1/simulations", served({"replicas": True}, requests="synthetic:n=20", slo="ttft=1s"), "rate"),
     ],
 )
 def test_what_is_no_job_is_refused_at_once(site: WebSite, path: str, body: dict[str, Any], field: str) -> None:
     reply = site.post(path, body)
     assert reply.status in (400, 422) and reply.document["field"] == field, reply
+
+
+def test_a_check_says_what_the_job_would(site: WebSite) -> None:
+    simulation = served({}, requests=OUT_OF_ORDER)
+    said = site.post("/v1/simulations", simulation)
+    body = json.dumps({"schema": "helm.simulation-question/1", **simulation}).encode()
+    submitted = site.service.desk.submit("simulation", "5" * 64, body, "127.0.0.1", 1)
+    job = asyncio.run_coroutine_threadsafe(submitted, site.loop).result(60)
+    assert said.document == site.ended(job.links.self)["error"]
+    assert not list((site.store / "work").iterdir()), "the file of the requests is gone"
+
+
+def test_without_room_for_listed_requests_there_is_no_job(tmp_path: Path) -> None:
+    with web_site(tmp_path) as site:
+        (tmp_path / "work").rmdir()
+        refused = site.post("/v1/simulations", served({}, requests=OUT_OF_ORDER[:1]))
+        assert (refused.status, refused.document["code"]) == (507, "unwritable-store")
+        (tmp_path / "work").mkdir()
+        assert site.job("/v1/simulations", served({}, requests=OUT_OF_ORDER[:1]))["state"] == "done"
 
 
 def test_a_job_that_fails_says_why(site: WebSite) -> None:
@@ -300,5 +343,7 @@ def test_a_plan_that_takes_long_becomes_a_job(tmp_path: Path) -> None:
 
 
 def test_no_job_is_there_by_another_name(site: WebSite) -> None:
-    assert site.get(f"/v1/jobs/{'0' * 32}").status == 404
-    assert site.get("/v1/jobs/none").status == 422
+    for name in ("0" * 32, "xx", "%00", "%ff"):
+        place = f"/v1/jobs/{name}"
+        replies = [site.get(place), site.get(f"{place}/result"), site.get(f"{place}/events"), site.ask("DELETE", place)]
+        assert [(reply.status, reply.document["title"]) for reply in replies] == [(404, "Not there")] * 4

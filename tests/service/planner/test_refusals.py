@@ -12,8 +12,8 @@ from helmsman.schemas.planner_question import PlannerQuestion
 from helmsman.schemas.read import parse_document
 from helmsman.service.planner.computing.answer import WorkerAnswer
 from helmsman.service.planner.computing.worker import WorkerEndedError
-from helmsman.service.planner.jobs.database import UnwritableStoreError
 from helmsman.service.planner.options import ClientLimits
+from helmsman.service.planner.problems import UnwritableStoreError
 
 STUDY: dict[str, Any] = {"models": ["Qwen3-0.6B"], "machines": ["rtx4060-laptop"], "strategies": ["layer-split"],
                          "sensitivity": 0}  # fmt: skip

@@ -18,9 +18,10 @@ from web_service import OPTIONS, QUESTION, web_site
 from helmsman.cli.web import main
 from helmsman.schemas.errors import BadInputError, HelmError
 from helmsman.service.planner.computing.answer import WorkerAnswer
-from helmsman.service.planner.jobs.database import DamagedStoreError, JobDatabase, JobRow, UnwritableStoreError
+from helmsman.service.planner.jobs.database import DamagedStoreError, JobDatabase, JobRow
 from helmsman.service.planner.jobs.store import StorePlaces, held_store
 from helmsman.service.planner.options import JobLimits
+from helmsman.service.planner.problems import UnwritableStoreError
 
 QUEUED = JobRow("a" * 32, "me", "simulation", "k", 1, "queued", 0, 1.0, None, None, None, {})
 

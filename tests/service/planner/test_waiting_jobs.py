@@ -11,8 +11,9 @@ import pytest
 from web_service import OPTIONS, QUESTION, WebSite, web_site
 
 from helmsman.service.planner.jobs import book
-from helmsman.service.planner.jobs.database import JobDatabase, UnwritableStoreError
+from helmsman.service.planner.jobs.database import JobDatabase
 from helmsman.service.planner.jobs.live_job import LiveJob
+from helmsman.service.planner.problems import UnwritableStoreError
 
 
 def long(seed: int) -> dict[str, Any]:
