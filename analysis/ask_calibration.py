@@ -203,7 +203,11 @@ def _build(request: PlanRequest[Any], engine: str) -> EngineBuild | None:
 def _before(
     bare: Hardware, known: EngineCalibration | None, build: EngineBuild | None, plans: Sequence[Plan]
 ) -> Factors:
-    """Return the factors before the runs: those of the record, and of what it has none."""
+    """Return the factors before the runs: those of the record, and of what it has none. Raises UsageError for runs on
+    cards that divide every layer, which are one device to the engine."""
+    if len(plans[0].hardware.devices) != len(bare.devices):
+        problem = "cards that divide every layer are calibrated as one of them"
+        raise UsageError(problem, remedy="compose a machine with one card, and give runs on one")
     phases = (phase for plan in plans for phase in (plan.predicted.decode, plan.predicted.prefill))
     lanes = list(used_lanes(term.resource for phase in phases for term in phase.terms))
     fresh = prior_factors(bare, plans[0].hardware, build, lanes)

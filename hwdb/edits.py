@@ -109,12 +109,15 @@ def _read_at(part: Part) -> Callable[[Hardware, str], Hardware]:
             memories[name] = memory.model_copy(update=faster)
         hardware = _with_memories(hardware, memories)
         readers = [device for device in hardware.devices if device.memory in factors]
-        return _with_devices(
-            hardware,
-            {d.name: d.model_copy(update={"read": _scaled(d.read, factors[d.memory])}) for d in readers},
-        )
+        return _with_devices(hardware, {d.name: _read(d, factors[d.memory]) for d in readers})
 
     return apply
+
+
+def _read(device: Device, factor: float) -> Device:
+    """Return the device with its reads `factor` times as fast."""
+    edited = device.edited.model_copy(update={"read": factor * device.edited.read})
+    return device.model_copy(update={"read": _scaled(device.read, factor), "edited": edited})
 
 
 def _computing_at(part: Part) -> Callable[[Hardware, str], Hardware]:
@@ -126,7 +129,8 @@ def _computing_at(part: Part) -> Callable[[Hardware, str], Hardware]:
 
         def faster(device: Device) -> Device:
             compute = tuple(_computed(row, factor) for row in device.compute)
-            return device.model_copy(update={"compute": compute})
+            edited = device.edited.model_copy(update={"flops": factor * device.edited.flops})
+            return device.model_copy(update={"compute": compute, "edited": edited})
 
         return _with_devices(hardware, {device.name: faster(device) for device in devices})
 

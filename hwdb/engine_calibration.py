@@ -135,15 +135,16 @@ def triangle(covariance: Array) -> tuple[float, ...]:
 
 def speed_of(run: CalibratingRun, seconds: float) -> float:
     """Return the figure of a run that takes `seconds`: tokens/s of a step or a prompt, or the seconds."""
-    return seconds if run.of == "request" else _tokens(run) / seconds
+    return seconds if run.of == "request" else rows_of(run) / seconds
 
 
 def seconds_of(run: CalibratingRun) -> float:
     """Return the seconds that a run took: of a step, of a prompt, or of a request."""
-    return run.value if run.of == "request" else _tokens(run) / run.value
+    return run.value if run.of == "request" else rows_of(run) / run.value
 
 
-def _tokens(run: CalibratingRun) -> int:
+def rows_of(run: CalibratingRun) -> int:
+    """Return the tokens of a run's pass: one of each sequence in a decode step, else of their prompts."""
     return run.batch * (1 if run.of == "decode" else run.prompt_tokens - run.prefix_tokens)
 
 

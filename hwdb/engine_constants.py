@@ -29,6 +29,7 @@ from helmsman.hwdb.fit import Z90
 from helmsman.schemas.errors import HelmError, UsageError
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.formats import FORMAT_FACTS, StoredFormat, is_plain
+from helmsman.schemas.hardware import UNEDITED, Edited
 
 FOLDER = Path(__file__).parent / "engines"
 
@@ -166,17 +167,19 @@ def constants_of(
     era: Era = "unknown",
     flash: bool | None = None,
     scale: float = 0.0,
+    edited: Edited = UNEDITED,
 ) -> Constants | None:
     """Return the constants of an engine on a device, by the nearest node of its lineage that the table has; None where
     the table does not know the backend. `flash`: whether attention is a kernel of its own; None: as builds of the era
-    do by themselves; `scale`: of the model (`size_scale`). Raises UsageError for an engine without a table."""
+    do by themselves; `scale`: of the model (`size_scale`); `edited`: what edits multiplied the rates of the data sheet
+    by. Raises UsageError for an engine without a table."""
     nodes = engine_table(engine)["nodes"]
     node = next((name for name in lineage(product, device_class, backend) if name in nodes), None)
     if node is None:
         return None
     factors, known = engine_table(engine)["backends"][backend], _of_size(_of_node(node, nodes[node]), scale)
     flash = era in ("2025", "unknown") if flash is None else flash
-    sheet = None if backend == "cpu" else _sheet(product, device_class)
+    sheet = None if backend == "cpu" else _sheet(product, device_class, edited)
     built = []
     for year in (era,) if era in factors["eras"] else sorted(factors["eras"])[-2:]:
         of_era = _with_flash(_times(known, factors["eras"][year]), factors["flash"][str(flash).lower()])
@@ -205,15 +208,17 @@ class _Sheet:
     power: float | None
 
 
-def _sheet(product: str, device_class: str | None) -> _Sheet | None:
-    """Return what the catalogue says of a device; None for one that it does not have."""
+def _sheet(product: str, device_class: str | None, edited: Edited) -> _Sheet | None:
+    """Return what the catalogue says of a device, times what edits multiplied it by: more FLOP/s may take as many more
+    watts; None for a device that it does not have."""
     try:
         gpu, _ = find_gpu(product)
     except HelmError:
         return None
     group = engine_class(product, device_class)
     half, int8 = half_ratio(product, group), int8_ratio(product, group)
-    return _Sheet(group, gpu.bandwidth, gpu.flops * half, gpu.flops * int8, gpu.power)
+    flops, power = gpu.flops * edited.flops, gpu.power and gpu.power * edited.flops
+    return _Sheet(group, gpu.bandwidth * edited.read, flops * half, flops * int8, power)
 
 
 def _reached(known: Constants, row: Mapping[str, Any], sheet: _Sheet, backend: str, era: str, flash: bool) -> Constants:

@@ -15,7 +15,7 @@ from helmsman.hwdb.engine_classes import engine_class, half_ratio, lineage
 from helmsman.hwdb.engine_constants import engine_table
 from helmsman.hwdb.fit import Z90
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.formats import StoredFormat, is_plain
+from helmsman.schemas.formats import StoredFormat, is_plain, size_of
 
 ENGINE = "vllm"
 
@@ -44,6 +44,15 @@ def kernel_of(fmt: StoredFormat) -> Kernel:
     if fmt.startswith(("fp8", "q8", "uint8")):
         return "fp8"
     return "fp4" if fmt.startswith("nvfp4") else "w4"
+
+
+def weight_bytes(fmt: StoredFormat) -> float:
+    """Return the bytes of a weight in a format, on average over whole blocks."""
+    return size_of(_VALUES, fmt) / _VALUES
+
+
+_VALUES = 2**14
+"""Values of whole blocks of any format."""
 
 
 def weighted(rows: float, points: Sequence[float]) -> list[tuple[int, float]]:
@@ -86,11 +95,20 @@ class ProductConstants:
     def seconds(self, rows: float, width: float, bandwidth: float, flops: float) -> float:
         """Return the seconds of a weight of `width` bytes that `rows` tokens are multiplied with, on a device of so
         many bytes/s and 16-bit FLOP/s."""
-        reading = width / (self.read * bandwidth)
-        computing = 2.0 * rows / (self.compute * self.rate * flops)
+        reading, computing = self._parts(rows, width, bandwidth, flops)
         most = max(reading, computing)
         joined = most * ((reading / most) ** self.joined + (computing / most) ** self.joined) ** (1.0 / self.joined)
         return float(joined) * along(rows, ROWS, self.factors)
+
+    def arithmetic_part(self, rows: float, width: float, bandwidth: float, flops: float) -> float:
+        """Return the part that arithmetic has in those seconds, to the power of `joined`: by it their logarithm grows
+        with that of what arithmetic takes."""
+        reading, computing = self._parts(rows, width, bandwidth, flops)
+        return 1.0 / (1.0 + float((reading / computing) ** self.joined))
+
+    def _parts(self, rows: float, width: float, bandwidth: float, flops: float) -> tuple[float, float]:
+        """Return the seconds of reading alone and of arithmetic alone."""
+        return width / (self.read * bandwidth), 2.0 * rows / (self.compute * self.rate * flops)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,20 @@ OverheadKind = Literal["lookup", "norm", "append", "linear", "experts", "attenti
 """Kinds of operations that may have an overhead of their own."""
 
 
+class Edited(Frozen):
+    """What an edit of a machine multiplied rates of a device by: `read` bytes/s from its memory, `flops` its FLOP/s."""
+
+    read: Positive = 1.0
+    flops: Positive = 1.0
+
+
+UNEDITED = Edited()
+
+
+def _is_unedited(edited: Edited) -> bool:
+    return edited == UNEDITED
+
+
 class Device(Frozen):
     """Something that computes from one memory.
 
@@ -127,6 +141,7 @@ class Device(Frozen):
     in slots, for every chunk of 512 rows;
     `request`: seconds that a request adds to a layer's attention on this device in an online pass, beside its bytes;
     `elementwise`: activation bytes/s of norms, rotations and lookups;
+    `edited`: by how much its rates are not those of its product, whose data sheet engines' constants are shares of;
     `rounding`: in a plan, how precise activations are where the device's kernels multiply many tokens; in a record
     nothing is chosen yet. GPUs compute in the format of their weights."""
 
@@ -159,6 +174,9 @@ class Device(Frozen):
     cache_read: Rate | None = Field(default=None, description="bytes/s from that cache (B_L3)")
     rounding: Rounding | None = Field(
         default=None, description="in a plan: of activations in products of many tokens and in attention"
+    )
+    edited: Edited = Field(
+        default=UNEDITED, exclude_if=_is_unedited, description="in an edited machine: what multiplied its rates"
     )
 
     @property

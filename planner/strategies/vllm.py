@@ -230,6 +230,9 @@ class VllmOptions:
 
 def _question(request: PlanRequest[VllmOptions]) -> EngineQuestion:
     options = request.options
+    if options.quantization is not None:
+        weights, formats = quantised_formats(request.model, options.quantization, request.weights, request.formats)
+        request = replace(request, weights=weights, formats=formats)
     frame = replace(frame_of(request, options.table), formats=request.formats)
     offload = None if options.cpu_offload_gb == LEAST else float(options.cpu_offload_gb)
     share = options.gpu_memory_utilization
@@ -247,9 +250,6 @@ def _question(request: PlanRequest[VllmOptions]) -> EngineQuestion:
     used = UTILIZATION if share is None else share
     cards = options.tensor_parallel_size or 1
     engine = Vllm(offload, used, store, cards, options.graphs_within, not options.same_software)
-    if options.quantization is not None:
-        weights, formats = quantised_formats(frame.model, options.quantization, frame.weights)
-        frame = replace(frame, weights=weights, formats=formats)
     return engine_question(request, frame, engine, EngineBuild("vllm"))
 
 

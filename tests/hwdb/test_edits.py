@@ -11,7 +11,7 @@ from helmsman.hwdb.interval_ends import uncertain
 from helmsman.hwdb.load_hardware import load_hardware, system_names
 from helmsman.hwdb.percentiles import duration_at, rate_at
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import UNEDITED, Edited, Hardware
 from helmsman.schemas.read import parse_document
 
 LAPTOP = load_hardware("rtx4060-laptop", None)
@@ -44,6 +44,14 @@ def test_a_faster_memory_is_read_faster_by_its_devices_alone() -> None:
     assert after.device("cpu").read.value == pytest.approx(1.5 * LAPTOP.device("cpu").read.value)
     assert after.device("cuda") == LAPTOP.device("cuda") and after.memory("vram") == LAPTOP.memory("vram")
     assert edited(LAPTOP, "vram_bw=300GB/s").memory("vram").bandwidth.value == pytest.approx(300e9)
+
+
+def test_devices_keep_what_edits_multiplied_their_rates_by() -> None:
+    after = edited(LAPTOP, "vram_bw=x1.5,gpu_flops=x0.5,vram_bw=x2").device("cuda")
+    assert after.edited == Edited(read=3.0, flops=0.5)
+    assert edited(LAPTOP, "vram_bw=x2").device("cpu").edited == UNEDITED
+    assert "edited" not in LAPTOP.to_json() and '"edited"' in edited(LAPTOP, "cpu_flops=x2").to_json()
+    assert edited(LAPTOP, "vram_bw=x2,gpu=RTX 3090").device("cuda").edited == UNEDITED
 
 
 def test_a_wider_link_is_as_much_faster_as_it_has_more_lanes() -> None:

@@ -111,6 +111,46 @@ def test_engines_without_a_table_are_calibrated_by_the_figures_of_their_classes(
     )
 
 
+@pytest.mark.parametrize("gpu", ["L40S", "H100 SXM 80GB"])
+@pytest.mark.parametrize(("tokens", "times"), [(1000, 0.5), (1000, 1.2), (128, 0.5)])
+def test_prompts_of_vllm_move_prompts_and_leave_steps(gpu: str, tokens: int, times: float) -> None:
+    """Products that read their weights for most of their time are no slower where arithmetic is."""
+    machine = compose(gpu, "AMD EPYC 7742", 64 * GIB, None)
+    asked = {"model": "Llama-3.1-8B", "hardware": machine, "engine": "vllm", "format": "f16", "prompt_tokens": tokens}
+    before = plan(asked).plan.predicted
+    said = times * tokens / before.prefill.seconds.mid
+    record = calibrate(asked, prefill=said).hardware
+    after = plan({**asked, "hardware": record}).plan.predicted
+    assert tokens / after.prefill.seconds.mid == pytest.approx(said, rel=0.1)
+    assert after.decode.seconds.mid == pytest.approx(before.decode.seconds.mid, rel=0.02)
+    steps = [
+        plan({**asked, "hardware": record, "batch": batch, "prompt_tokens": 8}).plan.predicted.decode.seconds.mid
+        for batch in (1, 8, 16, 32, 64, 128, 256)
+    ]
+    assert steps == sorted(steps)
+
+
+def test_both_phases_of_vllm_are_as_fast_as_they_ran() -> None:
+    machine = compose("L40S", "AMD EPYC 7742", 64 * GIB, None)
+    asked = {"model": "Llama-3.1-8B", "hardware": machine, "engine": "vllm", "format": "f16", "prompt_tokens": 1000}
+    record = calibrate(asked, decode=45.0, prefill=8000.0).hardware
+    after = plan({**asked, "hardware": record}).plan.predicted
+    assert after.tokens_per_second.mid == pytest.approx(45.0, rel=0.03)
+    assert 1000 / after.prefill.seconds.mid == pytest.approx(8000.0, rel=0.1)
+
+
+def test_steps_of_many_sequences_move_what_they_read() -> None:
+    """Of joined products reading is a part at any number of tokens, of experts as well."""
+    machine = compose("H100 SXM 80GB", "AMD EPYC 7742", 64 * GIB, None)
+    for model, batch in (("Llama-3.1-8B", 64), ("Qwen3-30B-A3B", 8)):
+        asked = {"model": model, "hardware": machine, "engine": "vllm", "format": "f16", "batch": batch}
+        said = 0.6 * plan(asked).plan.predicted.tokens_per_second.mid
+        record = calibrate(asked, decode=said).hardware
+        (known,) = record.calibrations
+        assert factors_in(known).factor("H100 SXM 80GB:share.16") > 1.2
+        assert plan({**asked, "hardware": record}).plan.predicted.tokens_per_second.mid == pytest.approx(said, rel=0.08)
+
+
 def test_what_says_nothing_is_refused() -> None:
     with pytest.raises(BadInputError, match="nothing was measured"):
         calibrate(ASKED)
@@ -122,3 +162,9 @@ def test_what_says_nothing_is_refused() -> None:
     other = MACHINE.model_copy(update={"calibrations": (known.model_copy(update={"constants": "0123"}),)})
     with pytest.raises(BadInputError, match="other constants"):
         made(other)
+
+
+def test_cards_that_divide_every_layer_are_refused() -> None:
+    pair = compose("2x L40S", "AMD EPYC 9354", 512 * GIB, None)
+    with pytest.raises(UsageError, match="compose a machine with one card"):
+        calibrate({"model": "Llama-3.1-8B", "hardware": pair, "engine": "vllm"}, decode=70)

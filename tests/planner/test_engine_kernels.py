@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from helmsman.hwdb.compose import GIB
+from helmsman.hwdb.compose import GIB, compose
+from helmsman.hwdb.edits import AS_IT_IS, edited
 from helmsman.hwdb.engine_classes import engine_class, half_ratio, int8_ratio, lineage
 from helmsman.hwdb.engine_constants import FAMILIES, constants_of, engine_table, family_of, latent_times, size_scale
 from helmsman.library import plan
@@ -75,6 +76,30 @@ def test_a_backend_that_a_device_has_not_is_refused(gpu: str, backend: str) -> N
 def test_placements_alone_are_compared_with_the_record() -> None:
     same = made(options={"same_software": True}, engine=None, strategy="llama-cpp")
     assert "llama.cpp" not in same.hardware.sources
+
+
+@pytest.mark.parametrize("engine", ["vllm", "llama.cpp"])
+def test_edits_of_rates_edit_what_kernels_reach_of_them(engine: str) -> None:
+    bare = compose("RTX 4090", "AMD Ryzen 9 7950X", 64 * GIB, None)
+    seconds = {}
+    for text in (AS_IT_IS, "vram_bw=x2", "gpu_flops=x2", "vram_bw=x2,gpu_flops=x2"):
+        asked = {"hardware": edited(bare, text), "engine": engine, "format": "f16", "prompt_tokens": 4096}
+        predicted = made(**asked).predicted
+        seconds[text] = predicted.decode.seconds.mid, predicted.prefill.seconds.mid
+    (step, prompt), (faster, _) = seconds[AS_IT_IS], seconds["vram_bw=x2"]
+    assert 1.7 < step / faster <= 2.0 and 1.5 < prompt / seconds["gpu_flops=x2"][1] <= 2.0
+    assert seconds["gpu_flops=x2"][0] == pytest.approx(step, rel=0.03)
+    assert seconds["vram_bw=x2,gpu_flops=x2"][1] <= seconds["gpu_flops=x2"][1]
+
+
+def test_scores_that_are_written_take_as_long_as_the_edited_memory_says() -> None:
+    bare = compose("RTX 4090", "AMD Ryzen 9 7950X", 64 * GIB, None)
+    took = {}
+    for text in (AS_IT_IS, "gpu_flops=x2", "vram_bw=x2"):
+        off = made(hardware=edited(bare, text), options={"flash_attn": "off"}, prompt_tokens=4096)
+        took[text] = sum(term.seconds.mid for term in off.predicted.prefill.terms if term.op == "attention")
+    assert took["gpu_flops=x2"] == pytest.approx(took[AS_IT_IS])
+    assert took["vram_bw=x2"] < 0.6 * took[AS_IT_IS]
 
 
 def test_a_device_leans_on_its_class_its_kind_and_the_backend() -> None:

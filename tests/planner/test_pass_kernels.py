@@ -8,6 +8,7 @@ from helmsman.library import plan
 from helmsman.lowering.graph import Task
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.strategies.engines.kernels import EngineBuild, with_kernels
+from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.formats import StoredFormat, size_of
 
 BANDWIDTH, RATE = 1008e9, 165.2e12
@@ -62,6 +63,29 @@ def test_a_device_without_profiles_leans_on_its_kind() -> None:
     assert pass_constants("RX 7900 XTX", "rdna3", "rocm") is None
     kernels = {"bf16": "16", "fp8": "fp8", "uint4_g128": "w4", "mxfp4": "w4", "nvfp4": "fp4"}
     assert {fmt: kernel_of(fmt) for fmt in kernels} == kernels
+
+
+@pytest.mark.parametrize("fmt", [None, "bf16"])
+def test_a_model_that_was_released_in_mxfp4_is_what_the_method_makes(fmt: str | None) -> None:
+    """Attention, router and head stay in bf16."""
+    machine = compose("H100 SXM 80GB", "AMD EPYC 7742", 256 * GIB, None)
+    asked = {"model": "gpt-oss-120b", "hardware": machine, "strategy": "vllm"}
+    released = plan(asked).plan.predicted.decode.seconds.mid
+    made = plan({**asked, "format": fmt, "options": {"quantization": "mxfp4"}}).plan.predicted.decode.seconds.mid
+    assert made == pytest.approx(released, rel=1e-3 if fmt else 1e-12)
+
+
+def test_what_is_quantised_already_is_not_quantised_in_another_way() -> None:
+    """No such format is a remedy, either."""
+    machine = compose("H100 SXM 80GB", "AMD EPYC 7742", 256 * GIB, None)
+    asked = {"hardware": machine, "strategy": "vllm", "options": {"quantization": "fp8"}, "context": 4096}
+    for model, fmt in (("Llama-3.1-8B", "q8_0"), ("gpt-oss-20b", None)):
+        with pytest.raises(UsageError, match="quantises plain weights by fp8") as refused:
+            plan({**asked, "model": model, "format": fmt})
+        assert refused.value.field == "quantization"
+    with pytest.raises(InfeasibleError) as lacking:
+        plan({**asked, "model": "Llama-3.1-70B"})
+    assert "`format`" not in str(lacking.value.remedy) and "another H100" in str(lacking.value.remedy)
 
 
 @pytest.mark.parametrize("method", ["fp8", "awq", "mxfp4"])

@@ -7,15 +7,16 @@ itself."""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from math import exp, hypot, log
+from math import exp, hypot, inf, log
 from typing import Literal
 
 import numpy as np
 
-from helmsman.hwdb.engine_calibration import NOISE, Array, Factors, factors_in
+from helmsman.hwdb.engine_calibration import NOISE, Array, Factors, factors_in, rows_of
 from helmsman.hwdb.engine_constants import FAMILIES, Constants, Family, family_of
 from helmsman.hwdb.fit import Z90
-from helmsman.planner.strategies.engines.kernels import EngineBuild, device_constants
+from helmsman.hwdb.pass_constants import PassConstants, ProductConstants, kernel_of, weight_bytes
+from helmsman.planner.strategies.engines.kernels import EngineBuild, device_constants, device_passes
 from helmsman.schemas.engine_calibration import EngineCalibration
 from helmsman.schemas.figures import Figure, Source, scaled_figure
 from helmsman.schemas.formats import StoredFormat
@@ -59,7 +60,14 @@ def _calibrated(same: Same[Hardware], known: Same[EngineCalibration], main: Stor
     where = f"calibrated by {runs} run{'s' if runs > 1 else ''} of {known.document.engine}"
     name = f"{known.document.engine} calibrated"
     source = Source(kind="measured", where=where, tool="helm-calibrate")
-    devices = tuple(_Moved(device, factors, name, scale).device(family_of(main)) for device in hardware.devices)
+    build = EngineBuild(known.document.engine, backend=known.document.backend)
+    rows = min((rows_of(run) for run in known.document.runs if run.of != "decode"), default=inf)
+    devices = tuple(
+        _Moved(device, factors, name, scale, device_passes(device, build), rows).device(main)
+        if f"{product_of(device)}:overhead" in factors.names
+        else device
+        for device in hardware.devices
+    )
     links = tuple(_link(link, factors) for link in hardware.links)
     sources = {**hardware.sources, name: source}
     return hardware.model_copy(update={"devices": devices, "links": links, "sources": sources})
@@ -76,48 +84,82 @@ def _link(link: Link, factors: Factors) -> Link:
 
 class _Moved:
     """A device whose figures are moved by factors, for a model of a size; `source`: the name of where they are from
-    then."""
+    then; `passes`: the constants of its products where reading and arithmetic are joined in them; `rows`: of the
+    shortest prompt that ran, whose factor counts there in full."""
 
-    def __init__(self, device: Device, factors: Factors, source: str, scale: float) -> None:
+    def __init__(
+        self, device: Device, factors: Factors, source: str, scale: float, passes: PassConstants | None, rows: float
+    ) -> None:
         self.known, self.factors, self.source, self.scale = device, factors, source, scale
+        self.passes, self.rows = passes, rows
         self.own = product_of(device)
 
-    def device(self, main: Family) -> Device:
-        """Return the device, whose curves for any format are those of `main`."""
-        if f"{self.own}:overhead" not in self.factors.names:
-            return self.known
+    def device(self, fmt: StoredFormat) -> Device:
+        """Return the device, whose curves for any format are those of weights in `fmt`."""
+        main = family_of(fmt)
         known, typical = self.known, self._typical(main)
         delay, first = typical("overhead", main), typical("prompt_overhead", main)
+        slower, started = self._factor("overhead"), self._factor("prompt_overhead")
         overheads = known.overheads and {
-            kind: self._figure(figure, "overhead", delay, False) for kind, figure in known.overheads.items()
+            kind: self._figure(figure, figure.value * slower, delay) for kind, figure in known.overheads.items()
         }
         changed: dict[str, object] = {
-            "efficiency": tuple(self._curve(curve, main) for curve in known.efficiency),
-            "overhead": known.overhead and self._figure(known.overhead, "overhead", delay, False),
+            "efficiency": tuple(self._curve(curve, fmt) for curve in known.efficiency),
+            "overhead": known.overhead and self._figure(known.overhead, known.overhead.value * slower, delay),
             "overheads": overheads,
-            "launch": known.launch and self._figure(known.launch, "overhead", delay, False),
+            "launch": known.launch and self._figure(known.launch, known.launch.value * slower, delay),
             "prompt_overhead": known.prompt_overhead
-            and self._figure(known.prompt_overhead, "prompt_overhead", first, False),
+            and self._figure(known.prompt_overhead, known.prompt_overhead.value * started, first),
         }
         return known.model_copy(update=changed)
 
-    def _curve(self, curve: Efficiency, main: Family) -> Efficiency:
-        if curve.op not in ("linear", "attention", "*") or curve.bound == "inputs":
+    def _curve(self, curve: Efficiency, main: StoredFormat) -> Efficiency:
+        if curve.op not in ("linear", "experts", "attention", "*") or curve.bound == "inputs":
             return curve
-        family = main if curve.format == "*" else family_of(curve.format)
+        fmt = main if curve.format == "*" else curve.format
+        family, typical = family_of(fmt), self._typical(family_of(main))
         if curve.op == "attention":
             name = "cache" if curve.bound == "memory" else "attending"
         else:
             name = f"share.{family}" if curve.bound == "memory" else f"prompt.{_products(family)}"
-        spread = self._typical(main)(name, family)
-        shares = tuple(self._figure(share, name, spread, True) for share in curve.share)
+        factor, spread = self._factor(name), typical(name, family)
+        if self.passes is not None and curve.bound == "compute" and curve.op != "attention":
+            slower = self._factor(f"share.{family}"), factor
+            kernel = self.passes.kernel(kernel_of(fmt), curve.op == "experts")
+            return self._joined(curve, fmt, kernel, slower, (typical(f"share.{family}", family), spread))
+        shares = tuple(self._figure(share, share.value / factor, spread) for share in curve.share)
         return curve.model_copy(update={"share": shares})
 
-    def _figure(self, figure: Figure, name: str, spread: float, over: bool) -> Figure:
+    def _joined(
+        self,
+        curve: Efficiency,
+        fmt: StoredFormat,
+        kernel: ProductConstants,
+        slower: tuple[float, float],
+        spreads: tuple[float, float],
+    ) -> Efficiency:
+        """Return the curve of products whose reading and whose arithmetic take so many times as long, each by its part
+        and with its spread; from the shortest prompt on that ran they are as slow as prompts. More rows never take
+        less."""
+        about = weight_bytes(fmt), self.known.read.value, self.known.compute[0].flops.value
+        whole = 1.0 if curve.op == "experts" else kernel.arithmetic_part(self.rows, *about)
+        shares, longest = list[Figure](), 0.0
+        for rows, share in zip(curve.at, curve.share, strict=True):
+            part = min(1.0, kernel.arithmetic_part(rows, *about) / whole)
+            reading, arithmetic = (times**kernel.joined for times in slower)
+            times = ((1.0 - part) * reading + part * arithmetic) ** (1.0 / kernel.joined)
+            longest = max(longest, times * rows / share.value)
+            spread = (1.0 - part) * spreads[0] + part * spreads[1]
+            shares.append(self._figure(share, rows / longest, spread))
+        return curve.model_copy(update={"share": tuple(shares)})
+
+    def _factor(self, name: str) -> float:
+        """Return by how much longer what a constant stands for takes."""
         factor = self.factors.factor(f"{self.own}:{name}")
-        if name.startswith("prompt."):
-            factor *= self.factors.factor(f"{self.own}:size") ** self.scale
-        value = figure.value / factor if over else figure.value * factor
+        return factor * self.factors.factor(f"{self.own}:size") ** self.scale if name.startswith("prompt.") else factor
+
+    def _figure(self, figure: Figure, value: float, spread: float) -> Figure:
+        """Return a figure that has moved to a value."""
         own = figure.p90 / figure.value if figure.value else 1.0
         apart = min(own, exp(Z90 * spread))  # runs of one phase leave the others' figures as certain as they were
         moved = {"value": value, "p10": value / apart, "p90": value * apart, "source": self.source}

@@ -11,10 +11,9 @@ from functools import lru_cache
 from math import exp, hypot
 from typing import Literal
 
-from helmsman.hwdb.catalogue import find_gpu
-from helmsman.hwdb.classes import find_class
 from helmsman.hwdb.compose import MEMORY_SPEED
 from helmsman.hwdb.core_reads import CORE_READS
+from helmsman.hwdb.data_sheet import sheet_rates
 from helmsman.hwdb.engine_classes import Backend, engine_class, half_ratio, int8_ratio, score_padding
 from helmsman.hwdb.engine_constants import (
     Constants,
@@ -29,7 +28,7 @@ from helmsman.hwdb.engine_constants import (
 )
 from helmsman.hwdb.fit import Z90, exact
 from helmsman.hwdb.pass_constants import ENGINE as OF_PASSES
-from helmsman.hwdb.pass_constants import pass_constants
+from helmsman.hwdb.pass_constants import PassConstants, pass_constants
 from helmsman.planner.cost.curves import interpolate
 from helmsman.planner.cost.device_rates import efficiency_curve
 from helmsman.planner.serving.engine_reserve import cards_of
@@ -37,7 +36,7 @@ from helmsman.planner.strategies.engines.engine_model import EngineModel
 from helmsman.planner.strategies.engines.pass_kernels import driven_by
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.between_passes import BetweenPasses
-from helmsman.schemas.errors import HelmError, UsageError
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.formats import KV_FORMATS, StoredFormat
 from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Link, Memory
@@ -145,7 +144,8 @@ def device_constants(device: Device, build: EngineBuild, scale: float = 0.0) -> 
         return _host_constants(device, build)
     backend = _backend_of(device, build)
     product = device.product or ""
-    return constants_of(build.engine, product, device.device_class, backend, build.era, build.flash, scale)
+    era, flash = build.era, build.flash
+    return constants_of(build.engine, product, device.device_class, backend, era, flash, scale, device.edited)
 
 
 def _backend_of(device: Device, build: EngineBuild) -> Backend:
@@ -169,19 +169,25 @@ def usual_backend(hardware: Hardware) -> Backend | None:
 def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...], model: EngineModel) -> Device | None:
     """Return the device as the engine drives it; None for one of which the engine's table says nothing."""
     if build.engine == OF_PASSES:
-        return _of_passes(Same(device), _backend_of(device, build), formats)
+        return _of_passes(Same(device), build, formats)
     constants = device_constants(device, build, model.scale)
     return None if constants is None else _Kernels(device, constants, build.engine, formats, model).driven()
 
 
-@lru_cache(maxsize=64)
-def _of_passes(same: Same[Device], backend: Backend, formats: tuple[StoredFormat, ...]) -> Device | None:
-    """Return the device as vLLM drives it, whatever the model; None where nothing is known, or where the cards of a
-    plan are one already."""
-    device = same.document
+def device_passes(device: Device, build: EngineBuild) -> PassConstants | None:
+    """Return what whole passes take on a device; None for engines and processors of which that is not known, and where
+    the cards of a plan are one already. Raises UsageError for a backend that the device has not."""
     product = device.product or ""
-    known = pass_constants(product, device.device_class, backend)
-    return None if known is None or cards_of(product)[0] > 1 else driven_by(device, known, formats)
+    if build.engine != OF_PASSES or device.kind == "cpu" or cards_of(product)[0] > 1:
+        return None
+    return pass_constants(product, device.device_class, _backend_of(device, build))
+
+
+@lru_cache(maxsize=64)
+def _of_passes(same: Same[Device], build: EngineBuild, formats: tuple[StoredFormat, ...]) -> Device | None:
+    """Return the device as vLLM drives it, whatever the model; None where nothing is known."""
+    known = device_passes(same.document, build)
+    return None if known is None else driven_by(same.document, known, formats)
 
 
 def _host_constants(device: Device, build: EngineBuild) -> Constants | None:
@@ -273,7 +279,7 @@ class _Kernels:
 
     def driven(self) -> Device:
         """Return the device with the engine's rates and shares, and nothing of our executor's."""
-        bandwidth, flops = self._sheet()
+        bandwidth, flops = sheet_rates(self.device)
         group = engine_class(self.device.product or "", self.device.device_class)
         half = flops * half_ratio(self.device.product or "", group)
         int8 = flops * int8_ratio(self.device.product or "", group)
@@ -286,15 +292,6 @@ class _Kernels:
             "prompt_overhead": self._figure(self.constants.prompt_overhead, "prompt"),
         }
         return self.device.model_copy(update={**dict.fromkeys(_OURS), **changed})
-
-    def _sheet(self) -> tuple[float, float]:
-        """Return bytes/s and FLOP/s of the data sheet; of an unknown product what its record comes to."""
-        try:
-            gpu, _ = find_gpu(self.device.product or "")
-        except HelmError:
-            sustained = find_class(self.device.device_class).sustained.value if self.device.device_class else 1.0
-            return self.device.read.value / sustained, self.device.compute[0].flops.value
-        return gpu.bandwidth, gpu.flops
 
     def _rates(self, rates: dict[StoredFormat, float], half: float) -> "list[Compute]":
         main = next(iter(rates.values()), half)

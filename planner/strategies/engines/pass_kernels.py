@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from helmsman.hwdb.catalogue import find_gpu
-from helmsman.hwdb.classes import find_class
+from helmsman.hwdb.data_sheet import sheet_rates
 from helmsman.hwdb.fit import exact
-from helmsman.hwdb.pass_constants import ENGINE, PROMPTS, PassConstants, ProductConstants, kernel_of
+from helmsman.hwdb.pass_constants import ENGINE, PROMPTS, PassConstants, ProductConstants, kernel_of, weight_bytes
 from helmsman.scheduler.iteration import PHASES
-from helmsman.schemas.errors import HelmError
-from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Compute, Device, Efficiency
 
 _STEPS = tuple(2.0 ** (half / 2.0) for half in range(29))
@@ -28,31 +26,13 @@ _BESIDE = 0.97
 
 _PRODUCTS: tuple[Literal["linear", "experts"], ...] = ("linear", "experts")
 
-_VALUES = 2**14
-"""Values of whole blocks of any format."""
-
 _OURS = ("launch", "dispatch", "launching", "prompt_launch", "request", "decompress")
 """The figures of a device that only our executor was measured to have."""
 
 
 def driven_by(device: Device, constants: PassConstants, formats: tuple[StoredFormat, ...]) -> Device:
     """Return the device with vLLM's kernels for weights in these formats, the first of them the format of most."""
-    return _PassKernels(device, constants, formats, *_sheet(device)).driven()
-
-
-def _sheet(device: Device) -> tuple[float, float]:
-    """Return bytes/s and FLOP/s of the data sheet; of an unknown product what its record comes to."""
-    try:
-        gpu, _ = find_gpu(device.product or "")
-    except HelmError:
-        sustained = find_class(device.device_class).sustained.value if device.device_class else 1.0
-        return device.read.value / sustained, device.compute[0].flops.value
-    return gpu.bandwidth, gpu.flops
-
-
-def _width(fmt: StoredFormat) -> float:
-    """Return bytes of a weight."""
-    return size_of(_VALUES, fmt) / _VALUES
+    return _PassKernels(device, constants, formats, *sheet_rates(device)).driven()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +69,8 @@ class _PassKernels:
 
     def _curves(self) -> Iterator[Efficiency]:
         named: dict[StoredFormat | Literal["*"], StoredFormat] = {"*": self.formats[0]}
-        main = kernel_of(self.formats[0]), _width(self.formats[0])
-        named |= {fmt: fmt for fmt in self.formats[1:] if (kernel_of(fmt), _width(fmt)) != main}
+        main = kernel_of(self.formats[0]), weight_bytes(self.formats[0])
+        named |= {fmt: fmt for fmt in self.formats[1:] if (kernel_of(fmt), weight_bytes(fmt)) != main}
         for name, fmt in named.items():
             for op in _PRODUCTS:
                 yield from self._products(op, name, fmt, self.constants.kernel(kernel_of(fmt), op == "experts"))
@@ -107,7 +87,7 @@ class _PassKernels:
         constants: ProductConstants,
     ) -> Iterator[Efficiency]:
         """Yield both curves of products with weights in `fmt`."""
-        width = _width(fmt)
+        width = weight_bytes(fmt)
         alone = constants.seconds(1.0, width, self.bandwidth, self.flops)
         read = width / (alone * self.bandwidth)
         shares = []
