@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from helmsman.analysis.why_slower import why_slower
@@ -16,49 +16,107 @@ from helmsman.planner.prediction.speed import planned
 from helmsman.planner.registry import RECOMMENDED, method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.serving.tensor_parallel import held_by
-from helmsman.planner.settings.engine_format import EngineFormat, ReadSettings, SettingsSubject
+from helmsman.planner.settings.engine_format import EngineFormat, ReadSettings, SettingsSubject, WrittenSettings
 from helmsman.planner.settings.plan_places import PlanPlaces
 from helmsman.planner.settings.registry import engine_format, own_engine, read_text
+from helmsman.planner.strategies.engines.quantised import quantised_formats
 from helmsman.schemas.comparison import Planned
-from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
+from helmsman.schemas.engine_settings import Difference, EngineSettings, SettingsReading
 from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
+from helmsman.schemas.formats import FORMAT_FACTS
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.units import format_number
+
+
+@dataclass(frozen=True, slots=True)
+class _PricedSettings:
+    """Settings that were written for a plan, and what is predicted for them; `unpriced`: why nothing is, and `fits`:
+    whether that is for another reason than that they need more memory than there is."""
+
+    content: WrittenSettings
+    nearest: Planned | None
+    unpriced: str | None = None
+    fits: bool = True
 
 
 def settings_of(plan: Plan, engine: str, request: PlanRequest[Any] | None = None) -> EngineSettings:
     """Return a plan's settings for an engine, with what they cannot say, and what is predicted for them.
 
     What the plan leaves to the engine is as it is predicted to be fastest. `request`: what the plan was made for;
-    without it, one like it is asked about the machine that the plan was made for, and nothing is chosen. Raises
-    UsageError for an engine that cannot say anything of the plan."""
+    without it, one like it is asked about the machine that the plan was made for, and nothing is chosen. With it, where
+    the settings do not fit the machine, or the strategy was left to Helm and the engine is slower with them than with
+    a plan of its own, those of that plan are returned. Raises UsageError for an engine that cannot say anything of the
+    plan."""
     form = engine_format(engine)
-    content = form.write(PlanPlaces(plan))
-    if request is not None and own_engine(plan) != engine and (rows := ranked(content.text, request, engine)):
-        content = replace(content, text=rows[0][1])
-    nearest: Planned | None = planned(plan)
-    unpriced: str | None = None
-    if content.differences or own_engine(plan) != engine:
-        try:
-            about = request or request_of_plan(plan)
-            nearest = planned(settings_plan(content.text, about, form))
-        except InfeasibleError as error:
-            nearest, unpriced = None, f"does not fit: {error}"
-        except UsageError as error:
-            nearest, unpriced = None, str(error)
+    written = _written(plan, form, request)
+    if request is not None:
+        written = _of_own_plan(written, plan, form, request) or written
     return EngineSettings(
         engine=form.name,
         version=form.version,
         source=form.source,
         form=form.form,
         file=form.file,
-        text=content.text,
-        differences=content.differences,
+        text=written.content.text,
+        differences=written.content.differences,
         plan=planned(plan),
-        nearest=nearest,
-        unpriced=unpriced,
+        nearest=written.nearest,
+        unpriced=written.unpriced,
     )
+
+
+def _written(plan: Plan, form: EngineFormat, request: PlanRequest[Any] | None) -> _PricedSettings:
+    """Return a plan's settings for an engine, and what is predicted for them."""
+    content = form.write(PlanPlaces(plan))
+    if own_engine(plan) == form.name and not content.differences:
+        return _PricedSettings(content, planned(plan))
+    if request is not None and own_engine(plan) != form.name and (rows := ranked(content.text, request, form.name)):
+        content = replace(content, text=rows[0][1])
+    try:
+        return _PricedSettings(content, planned(settings_plan(content.text, request or request_of_plan(plan), form)))
+    except InfeasibleError as error:
+        return _PricedSettings(content, None, f"does not fit: {error}", fits=False)
+    except UsageError as error:
+        return _PricedSettings(content, None, str(error))
+
+
+_LOST = 0.02
+"""The part of the time of a request from which on the settings of another plan are returned."""
+
+
+def _of_own_plan(
+    written: _PricedSettings, plan: Plan, form: EngineFormat, request: PlanRequest[Any]
+) -> _PricedSettings | None:
+    """Return the settings of the engine's own best plan where those of `plan` do not fit, or where that plan was left
+    to Helm and they lose time against these; None: those of `plan` stay."""
+    left_to_helm = request.strategy == RECOMMENDED and own_engine(plan) != form.name
+    if written.fits and not left_to_helm:
+        return None
+    options = form.expert_options if request.model.routed else {}
+    own = request.of(form.strategy, _read_options(form.strategy, options))
+    try:
+        other = _written(decide(own).plan, form, own)
+    except (InfeasibleError, UsageError):
+        return None
+    if other.nearest is None or not _loses(written.nearest, other.nearest):
+        return None
+    nearest = "do not fit" if written.nearest is None else f"make {_tokens(written.nearest)}"
+    replaced = Difference(
+        what=f"the plan of {plan.strategy.name}: the settings nearest to it {nearest}",
+        instead=f"these are of the fastest plan that {form.name} has: {_tokens(other.nearest)}",
+    )
+    return replace(other, content=replace(other.content, differences=(replaced, *other.content.differences)))
+
+
+def _loses(one: Planned | None, other: Planned) -> bool:
+    """Whether settings are predicted not at all, or to take longer than others do."""
+    return one is None or other.speed.request.mid < (1 - _LOST) * one.speed.request.mid
+
+
+def _tokens(one: Planned) -> str:
+    return f"{format_number(one.speed.decode_rate.mid, 3)} tokens/s"
 
 
 def ranked(text: str, request: PlanRequest[Any], engine: str) -> list[tuple[float, str]]:
@@ -80,7 +138,7 @@ def reading_of(text: str, request: PlanRequest[Any], stated: str | None = None) 
     Raises UsageError for settings that are not understood, InfeasibleError where they do not fit the machine."""
     read = read_text(text, _subject(request))
     yours = _asked(read, request)
-    best = decide(_same_work(read, request))
+    best = decide(_same_work(read, _quantised(read, request)))
     return SettingsReading(
         engine=read.engine,
         version=engine_format(read.engine).version,
@@ -91,8 +149,27 @@ def reading_of(text: str, request: PlanRequest[Any], stated: str | None = None) 
         yours=planned(yours.plan),
         best=planned(best.plan),
         best_strategy=best.plan.strategy.name,
-        because=why_slower(yours.plan, best.plan),
+        because=_because(yours.plan, best.plan),
     )
+
+
+def _quantised(read: ReadSettings, request: PlanRequest[Any]) -> PlanRequest[Any]:
+    """Return the request with weights as settings quantise them, unless its strategy's files have no such formats, or
+    it says itself how they are quantised."""
+    given: Any = read.options.get("quantization")
+    if given is None or getattr(request.options, "quantization", None) is not None:
+        return request
+    weights, formats = quantised_formats(request.model, given, request.weights, request.formats)
+    if request.strategy == "llama-cpp" and FORMAT_FACTS[weights].gguf_file is None:
+        return request
+    return replace(request, weights=weights, formats=formats)
+
+
+def _because(yours: Plan, best: Plan) -> str:
+    """Return why one plan is slower than another, with the formats of most weights where these are not the same."""
+    (mine, _), (other, _) = (PlanPlaces(plan).formats for plan in (yours, best))
+    why = why_slower(yours, best)
+    return why if mine == other else f"weights are in {mine} instead of {other}, and {why}"
 
 
 def settings_plan(text: str, request: PlanRequest[Any], form: EngineFormat) -> Plan:
@@ -134,12 +211,16 @@ def _asked(read: ReadSettings, request: PlanRequest[Any]) -> Decision:
 
 
 def _options(read: ReadSettings) -> object:
-    values: Mapping[str, object] = read.options
     try:
-        return read_options(method(read.strategy).options, values, read.strategy)
+        return _read_options(read.strategy, read.options)
     except HelmError as error:
         error.field = "settings"
         raise
+
+
+def _read_options(strategy: str, values: Mapping[str, object]) -> object:
+    """Return the options of a strategy that have such values. Raises what `read_options` raises."""
+    return read_options(method(strategy).options, values, strategy)
 
 
 def _same_work(read: ReadSettings, request: PlanRequest[Any]) -> PlanRequest[Any]:

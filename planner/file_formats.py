@@ -11,12 +11,9 @@ from helmsman.lowering.tensors import parameters, tensors
 from helmsman.planner.machine import keeps_bf16
 from helmsman.planner.tensor_formats import Formats, size_in
 from helmsman.schemas.errors import BadInputError, UsageError
-from helmsman.schemas.formats import FORMAT_FACTS, STORED_FORMATS, NamedMix, StoredFormat, is_plain
+from helmsman.schemas.formats import FORMAT_FACTS, NATIVE, STORED_FORMATS, NamedMix, StoredFormat, is_plain
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
-
-NATIVE = "native"
-"""The format of weights that stands for those of the file."""
 
 DEFAULT: StoredFormat = "f16"
 """The format of weights where neither the user nor the file says one."""
@@ -97,9 +94,11 @@ def _of_files(path: Path, model: Model, native: bool) -> Formats:
 
 def _released(model: Model, in_gguf: bool) -> Formats:
     """Return the formats that a model of quantised weights was released in, else nothing: also where they are not
-    planned, or, where `in_gguf`, are those of no GGUF file."""
+    planned. Where `in_gguf`: those that its GGUF files have, of MXFP4 the mixture that llama.cpp makes of it."""
     if model.native_quantisation is None:
         return {}
+    if in_gguf and model.native_quantisation.method == "mxfp4":
+        return dict(named_mix(model, "mxfp4"))
     from helmsman.lowering.stated_formats import stated_formats
 
     try:

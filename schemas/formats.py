@@ -62,6 +62,9 @@ WeightsFormat = Literal[MultipliedFormat, NamedMix]
 """The formats of weights that questions name: one for all matrices, or a mixture."""
 WEIGHTS_FORMATS: tuple[WeightsFormat, ...] = get_args(WeightsFormat)
 
+NATIVE = "native"
+"""Names the formats that a model's own files or config say, each matrix in its own."""
+
 Precision = Literal["f32", "bf16", "int16", "int8"]
 """The numbers that activations are rounded to where they meet a matrix: `bf16` to that format, as are the values of
 quantised weights that they meet; `int16`, `int8` to whole numbers of so many bits under a scale per 32 of a row."""

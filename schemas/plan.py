@@ -208,7 +208,8 @@ class Schedule(Frozen):
     (FlexGen's layers, GUPTA-13). `cache`: what decode steps read of past tokens (PARK-66, 70). `threads` of the host,
     where fewer than its cores were measured to be faster (PARK-48). `pass_tokens`: the tokens of each sequence that one
     pass over a prompt takes at most; a longer prompt takes several, each on top of those before (llama.cpp's
-    micro-batches)."""
+    micro-batches). `buffered_tokens`: the tokens of each sequence that buffers have room for, however short the prompt
+    is: llama.cpp reserves them for a whole micro-batch when it starts."""
 
     order: Literal["token-major", "layer-major"] = "token-major"
     overlap: Literal["none", "next-layer"] = "none"
@@ -221,6 +222,7 @@ class Schedule(Frozen):
     cache: CacheUse = PLAIN
     threads: Count | None = None
     pass_tokens: Count | None = None
+    buffered_tokens: Count | None = None
 
     @model_validator(mode="after")
     def _undivided(self) -> Self:
@@ -285,7 +287,7 @@ class Drafting(Frozen):
     of the plan verifies. `model`: the drafter; left out of the plan's own draft head.
 
     `acceptance`: the assumed probability that a draft is accepted where all before it were; `size`: bytes of the
-    drafter's weights and caches in `memory`; `draft`, `verify`: seconds of one pass of the drafter and of the
+    drafter's weights, caches and buffers in `memory`; `draft`, `verify`: seconds of one pass of the drafter and of the
     verification, with the snapshots of states that it leaves; `back`: seconds in which states are put back where a
     draft was rejected; `expected`: tokens of a sequence that a step makes; `tokens_per_second`: of all sequences."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from helmsman.lowering.caches import pieces_of
+from helmsman.lowering.layer_cache import read_cache
 from helmsman.lowering.paging import window_of
 from helmsman.lowering.rules import PREFIX, kv_rule, places
 from helmsman.planner.memory.devices_used import memories_of
@@ -84,7 +85,7 @@ def _check_place(plan: Plan, layer: int) -> None:
     if cache is None:
         return
     for phase in PHASES:
-        divided = len(places(plan, "scores", layer, phase, plan.model.dense.kv_heads, "heads")) > 1
+        divided = len(places(plan, "scores", layer, phase, _heads(plan, layer), "heads")) > 1
         memories = {
             memory for op in ("append", "scores", "softmax", "wv") for memory in memories_of(plan, op, layer, phase)
         }
@@ -95,6 +96,12 @@ def _check_place(plan: Plan, layer: int) -> None:
                 value=cache.memory,
                 remedy="put the window in the memory of the device that attends, or leave it out",
             )
+
+
+def _heads(plan: Plan, layer: int) -> int:
+    """Return the heads of the cache that a block reads."""
+    cache = read_cache(plan.model, layer)
+    return 1 if cache is None else cache.heads
 
 
 def _check_alike(plan: Plan) -> None:
@@ -108,7 +115,7 @@ def _check_alike(plan: Plan) -> None:
 
 def _kinds(plan: Plan, device: str) -> Iterator[tuple[PageCache | None, str, str, str]]:
     for layer in range(plan.model.layers):
-        place = places(plan, "scores", layer, "decode", plan.model.dense.kv_heads, "heads")[0]
+        place = places(plan, "scores", layer, "decode", _heads(plan, layer), "heads")[0]
         if place.rule.device == device:
             rule = kv_rule(plan, layer)
             yield rule.cache, rule.format, *((rule.memory, rule.path) if rule.cache else ("", ""))

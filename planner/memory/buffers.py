@@ -100,9 +100,12 @@ def _expanded(placed: Placed) -> int:
 
 
 def _passing(placed: Placed) -> Workload:
-    """The workload with as much of a prompt as passes at once."""
-    work, most = placed.workload, most_tokens(placed)
-    return work if most is None else work.model_copy(update={"prompt_tokens": min(most, work.prompt_tokens)})
+    """Return the workload with as much of a prompt as passes at once, or as buffers have room for at least."""
+    work, most, least = placed.workload, most_tokens(placed), placed.schedule.buffered_tokens
+    tokens = work.prompt_tokens if most is None else min(most, work.prompt_tokens)
+    if least is not None:
+        tokens = max(tokens, min(least, work.context))
+    return work.model_copy(update={"prompt_tokens": tokens})
 
 
 def _pages(placed: Placed, memory: str) -> int:
@@ -127,7 +130,8 @@ def _divided(placed: Placed) -> bool:
 
 
 def _streamed_weights(placed: KnownPlan, memory: str) -> int:
-    """The largest operation's streamed bytes, or the largest stage's where all of one are held together."""
+    """Return the largest operation's streamed bytes, or the largest stage's where all of one are held together; a
+    stage's matrices of experts are one operation's, as it multiplies by all of them at once."""
     streamed = placed.fact("streamed weights", lambda: _streamed(placed)).get(memory)
     if streamed is None:
         return 0
@@ -135,7 +139,8 @@ def _streamed_weights(placed: KnownPlan, memory: str) -> int:
     together = held_together(ahead, batches_together(placed), work.new_tokens, chunk_of(placed))
     sizes: dict[tuple[str, int], int] = {}
     for tensor, known_bytes in streamed:
-        key = ("" if together else tensor.op, stage_of(placed, tensor.op, tensor.layer))
+        held_for = "" if together else "experts" if tensor.stacked else tensor.op
+        key = held_for, stage_of(placed, tensor.op, tensor.layer)
         size = _streamed_bytes(placed, tensor, memory) if known_bytes is None else known_bytes
         sizes[key] = sizes.get(key, 0) + size
     return max(sizes.values())

@@ -74,16 +74,17 @@ def drafter_of(plan: Plan, question: DraftQuestion) -> Placement:
 
 
 def drafter_bytes(plan: Plan, question: DraftQuestion) -> int:
-    """Return bytes of a drafter's weights and caches. A draft head shares the model's table of tokens, and its head
-    where that is in the same memory."""
+    """Return bytes of a drafter's weights, caches and buffers to work in. A draft head shares the model's table of
+    tokens, and its head where that is in the same memory."""
     drafter = drafter_of(plan, question)
     rule = drafter.residence[0]
     use = next(use for use in memory_use(drafter) if use.memory == rule.memory)
+    size = use.weights + use.kv + use.buffers
     if question.model is not None:
-        return use.weights + use.kv
+        return size
     shared = ("embedding", "head") if shares_head(plan) else ("embedding",)
     ends = [tensor for tensor in tensors(drafter.model) if tensor.op in shared and tensor.tied_to is None]
-    return use.weights + use.kv - sum(size_of(tensor.elements, rule.format) for tensor in ends)
+    return size - sum(size_of(tensor.elements, rule.format) for tensor in ends)
 
 
 def draft_pass(plan: Plan) -> Iteration:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from helmsman.lowering.named_mixes import named_mix
 from helmsman.planner.machine import roles
 from helmsman.planner.serving.engine_reserve import card_count, cards_of
 from helmsman.planner.settings.command_flags import FIELD, GivenFlag, texts, whole_number, words_of
@@ -21,9 +22,11 @@ from helmsman.planner.settings.host_threads import fewer_threads, host_cores, th
 from helmsman.planner.settings.llama_grammar import BATCH, GRAMMAR, PROGRAMS, SOURCE, UBATCH, VERSION
 from helmsman.planner.settings.llama_places import OFFLOADED_TOKENS, LlamaPlaces, numbers_pattern
 from helmsman.planner.settings.plan_places import HOST, PlanPlaces
+from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import KV_FORMATS, KvFormat, is_plain
+from helmsman.schemas.formats import KV_FORMATS, NAMED_MIXES, STORED_FORMATS, KvFormat, NamedMix, is_plain
+from helmsman.schemas.model import Model
 
 _WIDER: dict[str, KvFormat] = {"q4_0": "q8_0", "q4_1": "q8_0", "iq4_nl": "q8_0", "q5_0": "q8_0", "q5_1": "q8_0"}
 """Formats of caches that Helm does not price, and the next wider one that it does."""
@@ -79,11 +82,20 @@ def flash(places: PlanPlaces) -> str:
 
 
 def model_file(places: PlanPlaces) -> str:
-    """Return what the file of the model may be called: whose it is, and in which format."""
-    name = places.plan.model.name.rpartition("/")[2]
-    fmt, mixed = places.formats
-    mixture = "Q4_K_M" if mixed and fmt == "q4_k" else fmt.upper()
-    return f"{re.sub(r'[^A-Za-z0-9._-]', '-', name)}-{mixture}.gguf"
+    """Return what the file of the model may be called: whose it is, and in which format, or mixture that has a name."""
+    model, (fmt, own) = places.plan.model, places.formats
+    stated = fmt if not own and fmt in STORED_FORMATS else _mixture(model, places.matrix_formats)
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", model.name.rpartition("/")[2])
+    return f"{name}-{stated.upper()}.gguf" if stated else f"{name}.gguf"
+
+
+def _mixture(model: Model, formats: Formats) -> NamedMix | None:
+    """Return the name of a mixture that keeps every matrix of a model as `formats` do; None where none does."""
+    for name in NAMED_MIXES:
+        mix = named_mix(model, name)
+        if all(mix.get(key) == fmt for key, fmt in formats.items()):
+            return name
+    return None
 
 
 def kv_differences(places: PlanPlaces, known: Sequence[str]) -> tuple[Difference, ...]:
@@ -96,12 +108,13 @@ def kv_differences(places: PlanPlaces, known: Sequence[str]) -> tuple[Difference
 
 def micro_batch(places: PlanPlaces) -> int:
     """Return the tokens that a pass over prompts takes: those of the plan; of a model without experts, whose weights do
-    not come again for every pass, llama.cpp's own."""
+    not come again for every pass, no more than buffers have room for, by default llama.cpp's own."""
     plan = places.plan
-    if plan.schedule.pass_tokens is not None:
-        return plan.schedule.pass_tokens * plan.workload.batch
-    tokens = plan.workload.new_tokens * plan.workload.batch
-    return max(UBATCH, tokens) if plan.model.routed else UBATCH
+    batch, schedule = plan.workload.batch, plan.schedule
+    if schedule.pass_tokens is not None:
+        return schedule.pass_tokens * batch
+    least = UBATCH if schedule.buffered_tokens is None else schedule.buffered_tokens * batch
+    return max(least, plan.workload.new_tokens * batch) if plan.model.routed else least
 
 
 def _divided(own: LlamaPlaces) -> list[str]:
@@ -239,8 +252,7 @@ def _slots(
         return {"ngl": everything}
     if said not in _AUTOMATIC:
         return {"ngl": min(whole_number(last["--n-gpu-layers"]), everything)}
-    fits = "--fit" not in last or last["--fit"].values[0] in ("on", "1", "true", "enabled")
-    if fits and not placed:
+    if _is_fitted(last) and not placed:
         assumed.append("-ngl is left out: layers and experts where --fit puts them")
         target = last.get("--fit-target")
         fitted: dict[str, OptionValue] = {"fit": True}
@@ -249,14 +261,20 @@ def _slots(
     return {"ngl": everything}
 
 
+def _is_fitted(last: Mapping[str, GivenFlag]) -> bool:
+    """Whether llama.cpp changes what flags leave out until it fits, as it does by itself."""
+    return "--fit" not in last or last["--fit"].values[0] in ("on", "1", "true", "enabled")
+
+
 def _context(last: Mapping[str, GivenFlag], subject: SettingsSubject) -> tuple[int | None, int | None, tuple[str, ...]]:
     """Return sequences, tokens of each, and what is taken for what is left out."""
     sequences = whole_number(last["--parallel"], -1) if "--parallel" in last else -1
     total = whole_number(last["--ctx-size"]) if "--ctx-size" in last else 0
     batch = sequences if sequences > 0 else None
     about = () if batch else ("-np is left out: the batch of the question",)
-    if not total:
-        return batch, None, (*about, "-c is left out: the context of the question")
+    if not total and _is_fitted(last):
+        return batch, None, (*about, "-c is 0 or left out: the context of the question; --fit shortens the model's")
+    total = total or subject.model.max_context * (batch or subject.workload.batch)
     share = total // (batch or subject.workload.batch)
     if share < 1:
         remedy = "write -c of at least as many tokens"

@@ -150,4 +150,6 @@ def _number(name: str, value: str) -> int:
     return int(value)
 
 
-FORMAT = EngineFormat("ollama", "llama-cpp", VERSION, SOURCE, "file", write, read, "Modelfile")
+FORMAT = EngineFormat(
+    "ollama", "llama-cpp", VERSION, SOURCE, "file", write, read, "Modelfile", expert_options={"n_cpu_moe": 0}
+)

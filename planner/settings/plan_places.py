@@ -90,17 +90,23 @@ class PlanPlaces:
     @property
     def formats(self) -> tuple[StoredFormat, Formats]:
         """Return the format of most weights, and those of all matrices where they differ."""
-        own = {
-            (tensor.name, tensor.layer): (homes(self.known, tensor)[0].rule.format, tensor.elements)
-            for tensor in tensors(self.plan.model)
-            if tensor.quantised and tensor.tied_to is None
-        }
         counted = Counter[StoredFormat]()
-        for (name, _), (fmt, elements) in own.items():
-            counted[fmt] += 0 if name == "embedding.weight" else elements
+        for tensor, fmt in self._kept():
+            counted[fmt] += 0 if tensor.name == "embedding.weight" else tensor.elements
         most = counted.most_common(1)[0][0]
         mixed = sum(1 for count in counted.values() if count) > 1
-        return most, {key: fmt for key, (fmt, _) in own.items()} if mixed else {}
+        return most, self.matrix_formats if mixed else {}
+
+    @property
+    def matrix_formats(self) -> Formats:
+        """Return the format of every matrix, tied ones apart."""
+        return {(tensor.name, tensor.layer): fmt for tensor, fmt in self._kept()}
+
+    def _kept(self) -> Iterator[tuple[Tensor, StoredFormat]]:
+        """Yield the matrices of the model, tied ones apart, each with its format."""
+        for tensor in tensors(self.plan.model):
+            if tensor.quantised and tensor.tied_to is None:
+                yield tensor, homes(self.known, tensor)[0].rule.format
 
     @property
     def threads(self) -> int | None:

@@ -6,28 +6,50 @@ from contextlib import suppress
 
 from helmsman.hwdb.gguf_paths import stem_of
 from helmsman.hwdb.load_model import entry_name, model_file
-from helmsman.hwdb.model_names import stated_format
+from helmsman.hwdb.model_names import USUAL_FORMAT, stated_format, writes_format
 from helmsman.lowering.named_mixes import is_planned_by_name
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import NAMED_MIXES, NATIVE
 
 _MODEL_REFERENCE = re.compile(
-    r"""(?:(?<!\S)(?:-m|--model|-hf|-hfr|--hf-repo)(?:\s+|=)|^\s*FROM\s+|"model_path"\s*:\s*)["']?([^\s"',]+)""",
+    r"""(?:(?<!\S)(?:-m|--model|(?P<repository>-hf|-hfr|--hf-repo))(?:\s+|=)|^\s*FROM\s+|"model_path"\s*:\s*)"""
+    r"""["']?(?P<name>[^\s"',]+)""",
     re.MULTILINE | re.IGNORECASE,
 )
-"""Matches a reference to a model, whose file or repository is the first group: a flag of llama.cpp's command line, the
-`FROM` line of an Ollama Modelfile, or the `model_path` that a llama-server reports."""
+"""Matches a reference to a model, whose file or repository is `name`: a flag of llama.cpp's command line, the `FROM`
+line of an Ollama Modelfile, or the `model_path` that a llama-server reports."""
 
 
 def settings_format(text: str, model: str) -> str | None:
-    """Return the format that settings state, None where they state none that is planned by name, or where the name or
-    the files of `model`, which the question is about, say it already."""
+    """Return the format that settings state, or that llama.cpp takes of a repository they name; None where they state
+    none, or where `model`, which the question is about, is files or has a format written in its name.
+
+    Raises UsageError for a format that is not planned by name."""
     with suppress(UsageError):
-        if model_file(model) is not None or entry_name(model) is None or stated_format(model) is not None:
+        if model_file(model) is not None or entry_name(model) is None or writes_format(model):
             return None
     for match in _MODEL_REFERENCE.finditer(text):
-        file = match[1].replace("\\", "/").rpartition("/")[2]
-        with suppress(UsageError):
-            stated = stated_format(stem_of(file))
-            if stated is not None and is_planned_by_name(stated):
-                return stated
+        stated = _planned(match["name"].replace("\\", "/").rpartition("/")[2])
+        if stated is not None or match["repository"]:
+            return stated or USUAL_FORMAT
     return None
+
+
+def _planned(file: str) -> str | None:
+    """Return the format that the name of a file or repository states. Raises UsageError for one that is not planned by
+    its name."""
+    try:
+        stated = stated_format(stem_of(file))
+    except UsageError:
+        raise _not_planned(file) from None
+    if stated is None or stated == NATIVE or is_planned_by_name(stated):
+        return stated
+    raise _not_planned(file)
+
+
+def _not_planned(file: str) -> UsageError:
+    written = re.search(r"i?q\d_[k0-9]", file.lower())
+    near = f"{written[0]}_m" if written and f"{written[0]}_m" in NAMED_MIXES else USUAL_FORMAT
+    remedy = f"name a `format` near it, as {near}, or give the file as `model`"
+    message = "the name of what settings run states a format that is not planned by name"
+    return UsageError(message, field="settings", value=file, remedy=remedy)

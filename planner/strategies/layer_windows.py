@@ -24,8 +24,8 @@ _PRICED = (4, 8)
 
 
 def suits_windows(model: Model) -> bool:
-    """Whether layers all attend to every token before, through caches that are alike, and are of one kind but for the
-    first few: pages then come alike for each."""
+    """Whether layers all attend to every token before, through caches of keys and values that are alike, and are of one
+    kind but for the first few: pages then come alike for each."""
     caches = {cache_of(model, layer) for layer in range(model.layers)}
     alike = len(caches) == 1 and all(cache is not None and cache.reach is None and not cache.pools for cache in caches)
     return alike and len(set(model.pattern[_PRICED[0] :])) <= 1 and not any(map(_selects, model.layouts))

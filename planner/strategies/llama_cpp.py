@@ -53,7 +53,7 @@ class LlamaCpp:
     """`ngl`: slots on accelerators, None: as many as fit; `overrides`: tensors that live elsewhere, the last of them by
     the flag `experts` where that is said; `op_offload`: large products go to the accelerator; `shares` of the slots by
     accelerator, empty: all are the first's; `margin`: bytes that llama.cpp leaves free of each memory where it finds
-    slots and overrides itself."""
+    slots and overrides itself; `micro`: tokens of its micro-batch, None: other software runs the placement."""
 
     ngl: int | None = None
     overrides: tuple[Override, ...] = ()
@@ -86,7 +86,7 @@ class LlamaCpp:
         """Return the rules with the slots that fit, and with what llama.cpp finds itself."""
         if self.margin is None or self.ngl is not None:
             return replace(self, ngl=self.slots(frame))
-        split = AutomaticFit(frame, self.margin, self.op_offload).split()
+        split = AutomaticFit(frame, self.margin, self._schedule(frame), self.op_offload).split()
         shares = tuple(map(float, split.counts)) if len(split.counts) > 1 else ()
         return replace(self, ngl=split.slots, overrides=split.overrides, shares=shares)
 
@@ -160,9 +160,16 @@ class LlamaCpp:
 
     def _at(self, frame: Frame, slots: int) -> Placement:
         placed = place(SlotSplit(frame, self._counts(slots), self.overrides, self.op_offload))
-        if self.micro is None or self.micro >= frame.workload.batch * frame.workload.new_tokens:
-            return placed
-        return replace(placed, schedule=Schedule(pass_tokens=max(1, self.micro // frame.workload.batch)))
+        return replace(placed, schedule=self._schedule(frame))
+
+    def _schedule(self, frame: Frame) -> Schedule:
+        """Return that buffers have room for a micro-batch, and that prompts take several of a model with experts; of
+        another's one pass stands for all, as its weights do not come again."""
+        if self.micro is None:
+            return Schedule()
+        work, tokens = frame.workload, max(1, self.micro // frame.workload.batch)
+        several = frame.model.routed and self.micro < work.batch * work.new_tokens
+        return Schedule(pass_tokens=tokens if several else None, buffered_tokens=tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +257,7 @@ def _engine(options: LlamaCppOptions, frame: Frame) -> LlamaCpp:
     text, experts = options.override_tensor, expert_rules(options, frame.model)
     rules = () if text is None else overrides_of(text, frame.model, frame.roles)
     offload = not options.no_op_offload
-    micro = options.ubatch if frame.model.routed and not options.same_software else None
+    micro = None if options.same_software else options.ubatch
     return LlamaCpp(options.ngl, (*rules, *experts), offload, experts_flag(options), shares, margin, micro)
 
 

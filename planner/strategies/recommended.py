@@ -161,11 +161,16 @@ def _doubts_of_explained(chosen: "Contender", searched: "Decision") -> Iterator[
 
 
 def _simple_of(request: "PlanRequest[RecommendedOptions]") -> tuple[tuple[str, Mapping[str, object]], ...]:
-    """Return the simple strategies for a model and a machine, with their options."""
+    """Return the simple strategies for a model and a machine, with their options: of blocks with norms after their
+    bodies, which no two devices compute together when run, llama.cpp's placement with prompts where weights are."""
     several = len(roles(request.hardware).accelerators) > 1
     if request.model.is_dense:
         return (*SIMPLE, DIVIDED if several else OFFLOADING)
-    return (*SIMPLE, OFFLOADING, FITTED) if request.model.routed or several else (*SIMPLE, OFFLOADING)
+    asked = (*SIMPLE, OFFLOADING, FITTED) if request.model.routed or several else (*SIMPLE, OFFLOADING)
+    if request.model.routed or not any(layout.normed_after for layout in request.model.layouts):
+        return asked
+    whole = {"llama-cpp": {"no_op_offload": True}}
+    return tuple((name, {**options, **whole.get(name, {})}) for name, options in asked)
 
 
 def _simple(request: "PlanRequest[RecommendedOptions]") -> "Iterator[Decision]":

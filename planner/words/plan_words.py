@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from helmsman.lowering.placement import Placement, batches_together, shaped
-from helmsman.lowering.tensors import parameters
+from helmsman.lowering.rules import homes
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import LOOKUPS, parameters, tensors
 from helmsman.planner.checks.format_check import weights_misfit
 from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.cost.plan_costs import costs_of_placement
@@ -127,14 +129,15 @@ def _streams(plan: Plan) -> bool:
 
 
 def _smaller(plan: Plan) -> str:
-    """The first format in which the weights would all fit with the accelerator, and how fast that would be, where some
-    lie elsewhere and the strategy would move them."""
+    """Return the first format in which the weights would all fit with the accelerator, and how fast that would be,
+    where some that are multiplied lie elsewhere and the strategy would move them; tables are looked up wherever they
+    are."""
     accelerator = roles(plan.hardware).accelerator
     used = {rule.device for rule in plan.compute}
     if accelerator is None or accelerator.name not in used or _streams(plan):
         return ""
     sizes = {use.memory: use.weights for use in plan.predicted.memory if use.weights}
-    if set(sizes) <= {accelerator.memory}:
+    if not any(_is_elsewhere(plan, tensor, accelerator.memory) for tensor in tensors(plan.model)):
         return ""
     smaller = (fmt for fmt in SMALLER if size_of(parameters(plan.model), fmt) < _CLEARLY_LESS * sum(sizes.values()))
     for fmt in smaller:
@@ -147,6 +150,12 @@ def _smaller(plan: Plan) -> str:
             where = memory_place(plan.hardware, accelerator.memory)
             return f"with {fmt} all would fit {where}: {format_number(rate, 2)} tokens/s"
     return ""
+
+
+def _is_elsewhere(plan: Plan, tensor: Tensor, memory: str) -> bool:
+    """Whether any part of a tensor that is multiplied lives in another memory alone."""
+    rules = () if tensor.op in LOOKUPS else (piece.rule for piece in homes(plan, tensor))
+    return any(memory not in (rule.memory, *rule.replicas) for rule in rules)
 
 
 def _whole(plan: Plan, accelerator: Device, fmt: StoredFormat) -> Placement:

@@ -70,14 +70,14 @@ def load_hardware(name: str | Path, profiles: Path | None = None) -> Hardware:
 
 def compose_hardware(
     cpu: str | None,
-    ram: int,
+    ram: int | str,
     gpu: str | None = None,
     link: str | None = None,
-    peer: float | None = None,
+    peer: float | str | None = None,
     memory: str | None = None,
 ) -> Hardware:
-    """Return a machine of listed parts; `ram`: bytes; `cpu` None: that in whose chip `gpu` is; `link`, `peer`,
-    `memory`: as in `ComposedMachine`.
+    """Return a machine of listed parts; `ram`: bytes, or with a unit, `64GB`; `cpu` None: that in whose chip `gpu` is;
+    `link`, `peer`, `memory`: as in `ComposedMachine`.
 
     >>> compose_hardware("AMD Ryzen 9 5950X", 64 * 10**9, "RTX 3090").name
     'rtx3090-amdryzen95950x'

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from helmsman.hwdb.format_losses import published_losses
 from helmsman.hwdb.gguf_paths import is_gguf
-from helmsman.planner.file_formats import NATIVE, true_bits
+from helmsman.planner.file_formats import true_bits
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import is_plain
+from helmsman.schemas.formats import NATIVE, is_plain
 from helmsman.schemas.model import Model
 
 TRIED = ("f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "iq4_xs", "q3_k_m", "iq3_xxs", "iq2_m")
 """Formats of a model that was released in 16 bits: of those with a published loss, such as people find files of, none
-larger than another that loses less."""
+larger than another that loses less. Of a model that was released in MXFP4 the mixture of that name is tried, too."""
 
 _RELEASED = "the model is released so"
 
@@ -33,13 +33,18 @@ class TriedFormat:
 def tried_formats(model: Model, name: str, wanted: Sequence[str] = ()) -> tuple[TriedFormat, ...]:
     """Return the formats to try of a model that is called `name`: those `wanted` that it can have, by default its own
     where it has files or is released quantised, with what is smaller, else `TRIED`."""
+    quantised = model.native_quantisation
     if wanted:
         return tuple(known for fmt in wanted if (known := _known(model, name, fmt)) is not None)
-    native = _known(model, name, NATIVE) if model.native_quantisation is not None or is_gguf(Path(name)) else None
+    native = _known(model, name, NATIVE) if quantised is not None or is_gguf(Path(name)) else None
     if native is not None and is_gguf(Path(name)):
         return (native,)
     tried = tuple(known for fmt in TRIED if (known := _known(model, name, fmt)) is not None)
-    return tried if native is None else (native, *(fmt for fmt in tried if fmt.bits < native.bits))
+    if native is None:
+        return tried
+    mixture = _known(model, name, "mxfp4") if quantised is not None and quantised.method == "mxfp4" else None
+    own = (native,) if mixture is None else (native, mixture)
+    return (*own, *(fmt for fmt in tried if fmt.bits < own[-1].bits))
 
 
 def _known(model: Model, name: str, fmt: str) -> TriedFormat | None:

@@ -1,5 +1,6 @@
 """`helm-plan --emit` and `--from`: settings of other engines on the command line, and from a server that runs."""
 
+import io
 import json
 import re
 import threading
@@ -31,6 +32,32 @@ def test_a_command_is_printed_alone_and_can_be_read(capsys: Any, tmp_path: Path)
     said = re.match(r"yours: ([\d.]+), Helm's: ([\d.]+) tokens/s, because steps spend ", first)
     assert code == 0 and said is not None and float(said[1]) < float(said[2]), text
     assert "on the CPU instead of" in first or "on the CPU instead of" in text.replace("\n             ", " ")
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "lm-studio"])
+def test_the_document_of_settings_is_read_as_the_settings(
+    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    place = tmp_path / "out.json"
+    question = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--strategy", "llama-cpp")
+    code, settings, _ = run(capsys, *question, "--format", "q4_k_m", "--emit", engine, "-o", place)
+    assert code == 0 and json.loads(place.read_text())["text"].rstrip() == settings.rstrip()
+    read = run(capsys, *question, "--from", place, "--json")
+    assert read[0] == 0 and json.loads(read[1])["engine"] == engine
+    assert read == run(capsys, *question, "--from", settings, "--json"), "the format that they state is read too"
+    monkeypatch.setattr("sys.stdin", io.StringIO(place.read_text()))
+    assert read == run(capsys, *question, "--from", "-", "--json")
+
+
+def test_a_document_without_settings_is_called_what_it_is(capsys: Any, tmp_path: Path) -> None:
+    place = tmp_path / "out.json"
+    assert run(capsys, *ASKED, "--strategy", "llama-cpp", "-o", place)[0] == 0
+    code, _, told = run(capsys, *ASKED, "--from", place)
+    assert code == 5 and "helm.plan/1" in told and "helm.engine-settings/1" in told, told
+    assert run(capsys, *ASKED, "--strategy", "llama-cpp", "--emit", "ollama", "-o", place)[0] == 0
+    place.write_text(place.read_text().replace('"engine": "ollama"', '"engine": "olama"'))
+    code, _, told = run(capsys, *ASKED, "--from", place)
+    assert code == 5 and "engine: no such choice (got 'olama')" in told, told
 
 
 def test_what_is_lost_goes_to_standard_error(capsys: Any) -> None:

@@ -41,6 +41,11 @@ def test_a_catalogue_model_is_written_sharded(tmp_path: Path) -> None:
     [
         (["--model", "opt-125"], 2, "model: unknown model (got 'opt-125'); did you mean opt-125m"),
         (["--model", "opt-125m", "--layers", "13"], 2, "--layers: opt-125m has 12 (got 13); use 1 to 12"),
+        (
+            ["--model", "Qwen3.5-27B", "--layers", "3", "--gguf", "--format", "q4_0"],
+            2,
+            "--layers: Qwen3.5-27B has 64, the first that attends is number 4 (got 3); use 4 to 64",
+        ),
         (["--model", "opt-125m", "--seed", "-1"], 2, "--seed: out of range (got -1)"),
         (["--model", "opt-125m", "--shard-size", "much"], 2, "--shard-size: not a quantity (got 'much')"),
         (["--model", "opt-125m", "--shard-size", "0GB"], 2, "--shard-size: out of range (got '0GB')"),

@@ -9,6 +9,7 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.library import plan
 from helmsman.lowering.lower import lower
 from helmsman.lowering.tensors import block_tensors
+from helmsman.planner.checks.accept import accept
 from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.decide import decide
 from helmsman.planner.machine import roles
@@ -70,7 +71,22 @@ def test_windows_of_other_caches_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Qwen3-30B-A3B", "DeepSeek-V2-Lite", "Qwen3-8B"])
 def test_models_whose_layers_read_every_token_have_windows(name: str) -> None:
+    """And plans with some are accepted by whatever reads them."""
     assert suits_windows(load_model(name))
+    question = {"model": name, "hardware": MACHINE, "format": "q4_0", "strategy": "layer-split", "prompt_tokens": 4096}
+    made = plan({**question, "output_tokens": 8, "context": 16384, "options": {"kv_window": 2048}}).plan
+    assert any(rule.cache is not None for rule in made.kv) and accept(made) == made
+
+
+def test_all_matrices_of_experts_that_come_one_operation_after_the_other_have_room_at_once() -> None:
+    """A stage multiplies by all of them at once (`executor.homes.staging`)."""
+    model = load_model("DeepSeek-V2-Lite").with_layers(2)
+    question = {"model": model, "hardware": MACHINE, "format": "q8_0", "strategy": "llama-cpp", "prompt_tokens": 100}
+    made = plan({**question, "output_tokens": 8, "options": {"n_cpu_moe": 2}}).plan
+    matrix = 64 * 2048 * 1408 * 34 // 32
+    buffers = next(use.buffers for use in made.predicted.memory if use.memory == "vram")
+    away = next(use.buffers for use in made.predicted.memory if use.memory == "dram")
+    assert 3 * matrix < buffers < 3 * matrix + 1.5e8 and away < matrix
 
 
 def test_flexgen_says_what_a_model_has() -> None:

@@ -19,6 +19,7 @@ from helmsman.executor.passes.plan_check import check_executed
 from helmsman.executor.weights.gguf_file import GgufTensors
 from helmsman.hwdb.gguf_types import BLOCK_TYPES
 from helmsman.hwdb.load_model import load_model
+from helmsman.hwdb.model_names import stated_format
 from helmsman.lowering.rules import homes
 from helmsman.lowering.stored_names import gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
@@ -26,6 +27,7 @@ from helmsman.lowering.tensors import tensors
 from helmsman.planner.decide import decide
 from helmsman.planner.file_formats import file_formats, resolve_formats
 from helmsman.planner.read_request import request_from
+from helmsman.planner.tensor_formats import weights_size
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import FORMAT_FACTS, OTHER_BLOCKS, runs
 from helmsman.schemas.model import Model
@@ -261,3 +263,27 @@ def test_models_of_quantised_weights_are_planned_as_they_were_released(name: str
     question = {"model": name, "hardware": "rtx4090-7950x"}
     assert request_from(question).weights == most
     assert request_from({**question, "engine": "llama.cpp"}).weights == for_llama
+
+
+def test_llama_cpp_has_other_matrices_of_models_in_mxfp4_in_eight_bits() -> None:
+    """As the files that people have: 12.1 GB of gpt-oss-20b; its released ones have them in bf16."""
+    model = load_model("gpt-oss-20b")
+    files, released = (resolve_formats(None, "gpt-oss-20b", model, in_gguf=of)[1] for of in (True, False))
+    assert files == resolve_formats("mxfp4", "gpt-oss-20b", model)[1]
+    assert (files["q.weight", 0], released["q.weight", 0]) == ("q8_0", "bf16")
+    assert weights_size(model, files, "f16") == pytest.approx(12.1e9, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("name", "fmt"),
+    [
+        ("lmstudio-community/Qwen3-14B-GGUF", "q4_k_m"),
+        ("unsloth/Qwen3-14B-GGUF:Q8_0", "q8_0"),
+        ("ggml-org/gpt-oss-20b-GGUF", "mxfp4"),
+        ("unsloth/gpt-oss-20b-GGUF:F16", "native"),
+        ("Qwen/Qwen3-14B", None),
+        ("qwen3:14b", "q4_k_m"),
+    ],
+)
+def test_a_repository_of_gguf_files_means_the_one_that_is_taken_by_default(name: str, fmt: str | None) -> None:
+    assert stated_format(name) == fmt

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from helmsman.library import plan
+from helmsman.lowering.lower import lower
+from helmsman.lowering.paging import passes_of
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Plan
 
@@ -108,3 +110,27 @@ def test_experts_are_counted_by_the_accelerator_where_the_host_is_small() -> Non
     assert isinstance(planned("Qwen3-30B-A3B", machine, "q8_0").strategy.options["n_cpu_moe"], int)
     with pytest.raises(InfeasibleError):
         planned("Qwen3-30B-A3B", machine, "q8_0", cpu_moe=True)
+
+
+@pytest.mark.parametrize("model", ["Qwen3-14B", "Qwen3-30B-A3B"])
+def test_buffers_have_room_for_a_micro_batch_however_short_the_prompt_is(model: str) -> None:
+    """llama.cpp reserves them when it starts; what is asked about shorter prompts fits its own `-ub`."""
+    question = {"model": model, "hardware": PAIR, "format": "q4_0", "strategy": "llama-cpp", "context": 4096}
+    short, whole = (plan({**question, "prompt_tokens": tokens, "output_tokens": 16}).plan for tokens in (16, 512))
+    buffers = [max(use.buffers for use in one.predicted.memory if use.memory != "dram") for one in (short, whole)]
+    assert short.schedule.buffered_tokens == 512 and buffers[0] == pytest.approx(buffers[1], rel=0.02)
+    small = plan({**question, "prompt_tokens": 16, "output_tokens": 16, "options": {"ubatch": 32}}).plan
+    assert max(use.buffers for use in small.predicted.memory if use.memory != "dram") < 0.5 * buffers[0]
+
+
+def test_blocks_with_norms_after_their_bodies_are_recommended_whole() -> None:
+    """The executor runs them on one device each (`executor.passes.plan_check`): no prompt is shared with the card."""
+    question = {"model": "gemma-3-12b-it", "hardware": {**SMALL, "gpu": "RTX 3060"}, "prompt_tokens": 128}
+    made = plan({**question, "format": "f16", "output_tokens": 128}).plan
+    by_layer: dict[int, set[str]] = {}
+    for one_pass in passes_of(made).all:
+        for task in lower(made, one_pass).tasks:
+            if task.layer is not None and task.kind != "transfer":
+                by_layer.setdefault(task.layer, set()).add(task.resource)
+    assert all(len(devices) == 1 for devices in by_layer.values())
+    assert len(set.union(*by_layer.values())) == 2

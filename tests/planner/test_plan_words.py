@@ -37,6 +37,12 @@ def test_the_format_that_would_fit_is_one_that_does() -> None:
     assert "limited by the GPU's memory bandwidth" in again
 
 
+def test_no_format_is_offered_where_a_table_alone_is_elsewhere() -> None:
+    """llama.cpp looks embeddings up in RAM, whatever the format."""
+    said, plan = words("Qwen3-8B", "rtx4090-13900k", strategy="llama-cpp")
+    assert plan.label == "llama-cpp -ngl 37" and " in RAM; KV on the GPU; " in said and "would fit" not in said
+
+
 @pytest.mark.parametrize(
     ("model", "machine", "question", "says"),
     [

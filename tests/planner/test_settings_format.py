@@ -8,6 +8,7 @@ import pytest
 import helmsman
 from helmsman.cli import plan
 from helmsman.planner.settings.settings_format import settings_format
+from helmsman.schemas.errors import UsageError
 
 QUESTION = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop"}
 
@@ -26,7 +27,11 @@ QUESTION = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop"}
         ("llama-server -m model.gguf -ngl 9", None),
         ("llama-server -ngl 9", None),
         ("python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen3-0.6B", None),
-        ("llama-server -m Qwen3-0.6B-Q9_Z.gguf", None),
+        ("llama-server -hf ggml-org/Qwen3-0.6B-GGUF", "q4_k_m"),
+        ("llama-server -hf somebody/Qwen3-0.6B", "q4_k_m"),
+        ("llama-server -hf ggml-org/gpt-oss-20b-GGUF", "mxfp4"),
+        ("llama-server -hf unsloth/gpt-oss-20b-GGUF:F16", "native"),
+        ("FROM gpt-oss:20b", "native"),
     ],
 )
 def test_settings_state_a_format_by_the_name_of_what_they_run(text: str, fmt: str | None) -> None:
@@ -36,8 +41,24 @@ def test_settings_state_a_format_by_the_name_of_what_they_run(text: str, fmt: st
 def test_a_format_of_the_question_comes_before_that_of_the_settings(tmp_path: Path) -> None:
     text = "llama-server -m Qwen3-0.6B-Q4_K_M.gguf"
     assert settings_format(text, "qwen3:0.6b-q8_0") is None
+    assert settings_format("llama-server -m Qwen3-0.6B-Q8_0.gguf", "qwen3:0.6b") == "q8_0", "a tag only means one"
     (tmp_path / "config.json").write_text("{}")
     assert settings_format(text, str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "near"),
+    [
+        ("Qwen3-0.6B-UD-Q3_K_XL.gguf", "q3_k_m"),
+        ("Qwen3-0.6B-Q5_K_L.gguf", "q5_k_m"),
+        ("Qwen3-0.6B-Q9_Z.gguf", "q4_k_m"),
+    ],
+)
+def test_a_format_that_is_not_planned_by_name_is_refused_with_one_near_it(file: str, near: str) -> None:
+    """Instead of the 16 bits of a question that names no format."""
+    with pytest.raises(UsageError, match="not planned by name") as raised:
+        settings_format(f"llama-server -m {file} -ngl 9", "Qwen3-0.6B")
+    assert raised.value.value == file and f"as {near}," in str(raised.value.remedy)
 
 
 def test_a_reading_says_which_format_it_assumed() -> None:

@@ -7,7 +7,7 @@ import pytest
 from together import together
 
 from helmsman.analysis.ask_settings import settings_of
-from helmsman.library import plan
+from helmsman.library import plan, read_settings
 from helmsman.planner.read_request import request_from
 from helmsman.planner.settings.engine_format import ReadSettings, SettingsSubject
 from helmsman.planner.settings.registry import engine_of, read_text
@@ -53,7 +53,9 @@ def read(text: str, model: str = "Qwen3-14B", machine: Any = "rtx4060-laptop", k
         ("/opt/llama-server --n_gpu_layers all --ctx-size 4096", {"ngl": 41}, 4096, None, "f16"),
         ("CUDA_VISIBLE_DEVICES=0 ./main -ngl 999 -ub 128 -b 64", {"ngl": 41, "ubatch": 64}, None, None, "f16"),
         ("llama-server -c 4096", {"fit": True}, 4096, None, "f16"),
-        ("llama-server --fit off", {"ngl": 41}, None, None, "f16"),
+        ("llama-server --fit off", {"ngl": 41}, 40960, None, "f16"),
+        ("llama-server --fit off -c 0 -np 2", {"ngl": 41}, 40960, 2, "f16"),
+        ("llama-server -ngl 9 -c 0", {"ngl": 9}, None, None, "f16"),
         ("llama-server -fitt 512 -ngl auto", {"fit": True, "fit_target": 512}, None, None, "f16"),
         ("llama-server \\\n  -ngl 3 \\\n  -t 6", {"ngl": 3}, None, None, "f16"),
         (
@@ -220,3 +222,13 @@ def test_accelerators_that_divide_layers_come_back() -> None:
     assert not any("--tp-size" in part for part in reading.unpriced)
     with pytest.raises(UsageError, match="not a number of cards"):
         plan({**question, "options": {"tensor_parallel_size": 0}})
+
+
+@pytest.mark.parametrize(("strategy", "same"), [("vllm", True), ("layer-split", True), ("llama-cpp", False)])
+def test_plans_beside_quantised_settings_are_as_quantised_or_named(strategy: str, same: bool) -> None:
+    machine = {"gpu": "2x RTX 4090", "cpu": "AMD EPYC 7742", "ram": 64 * 2**30}
+    question = {"model": "Qwen3-8B", "hardware": machine, "strategy": strategy, "prompt_tokens": 64, "output_tokens": 8}
+    said = read_settings("vllm serve m --quantization fp8 --max-model-len 1024", question)
+    assert said.because.startswith("weights are in fp8 instead of f16, and ") is not same
+    weights = [sum(use.weights for use in plan.memory) for plan in (said.yours, said.best)]
+    assert (weights[1] < 1.1 * weights[0]) is same

@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 from helmsman.analysis.ask_settings import reading_of, settings_of
 from helmsman.library import emit
 from helmsman.planner.decide import decide
+from helmsman.planner.prediction.speed import planned as planned_for
 from helmsman.planner.read_request import request_from
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.settings.engine_format import SettingsSubject
 from helmsman.planner.settings.llama_places import numbers_pattern
 from helmsman.planner.settings.plan_places import PlanPlaces
 from helmsman.planner.settings.registry import engine_of, read_text
+from helmsman.planner.settings.settings_format import settings_format
 from helmsman.planner.settings.tensor_pattern import tensor_pattern
 from helmsman.schemas.engine_names import ENGINES
 from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
+from helmsman.schemas.formats import NAMED_MIXES
 from helmsman.schemas.plan import Plan
 
 MACHINES: tuple[Any, ...] = ("a4000-7950x", {"gpu": "2x RTX 4080", "cpu": "AMD EPYC 9355", "ram": 384 * 2**30})
@@ -151,6 +154,35 @@ def test_a_plan_alone_is_enough() -> None:
 def test_numbers_become_a_pattern_of_these_alone(numbers: set[int]) -> None:
     pattern = tensor_pattern(rf"^blk\.{numbers_pattern(sorted(numbers))}\.x$")
     assert {number for number in range(140) if pattern.is_in(f"blk.{number}.x")} == numbers
+
+
+HOME: Any = {"gpu": "RTX 4060", "cpu": "Ryzen 5 5600X", "ram": 32 * 10**9}
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy", "engine"),
+    [("Qwen3-30B-A3B", "llama-cpp", "ollama"), ("Qwen3-14B", "best", "llama.cpp"), ("Qwen3-14B", "best", "lm-studio")],
+)
+def test_settings_that_do_not_fit_or_lose_much_are_replaced_by_those_of_the_fastest_plan_of_the_engine(
+    model: str, strategy: str, engine: str
+) -> None:
+    """Ollama has no place for experts apart from their layers; llama.cpp moves no weights to the accelerator in steps
+    while others stay."""
+    request = asked(model, HOME, strategy, "q4_k_m", context=8192)
+    content = settings_of(decide(request).plan, engine, request)
+    assert content.unpriced is None and content.nearest is not None
+    assert content.differences[0].what.startswith("the plan of ")
+    own = asked(model, HOME, "llama-cpp", "q4_k_m", context=8192, options={"n_cpu_moe": 0} if "A3B" in model else {})
+    assert content.nearest.speed == planned_for(decide(own).plan).speed
+
+
+@pytest.mark.parametrize("mixture", NAMED_MIXES)
+def test_the_name_of_a_file_says_the_mixture_that_it_is_in(mixture: str) -> None:
+    model = "gpt-oss-20b" if mixture == "mxfp4" else "Qwen3-0.6B"
+    request = asked(model, "a4000-7950x", "llama-cpp", mixture)
+    text = settings_of(decide(request).plan, "llama.cpp").text
+    named = asked(model, "a4000-7950x", "llama-cpp", settings_format(text, model) or "")
+    assert (named.weights, named.formats) == (request.weights, request.formats), text
 
 
 def test_a_model_that_an_engine_cannot_divide_is_refused() -> None:

@@ -20,6 +20,7 @@ from helmsman.planner.strategies.engines.overrides import HOST, Override, Side, 
 from helmsman.planner.strategies.engines.slots import SlotSplit, place, slot_counts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.model import Model
+from helmsman.schemas.plan import Schedule
 
 Left = Literal["network", "all but up", "down", "experts"]
 """The part of a layer that is left elsewhere: its network, that without the first matrix, the last matrix, or its
@@ -56,10 +57,12 @@ _Shares = tuple[_Share, ...]
 
 @dataclass(frozen=True)
 class AutomaticFit:
-    """The search for a question. `margin`: bytes that stay free of each accelerator's memory."""
+    """The search for a question. `margin`: bytes that stay free of each accelerator's memory; `schedule`: that of every
+    placement."""
 
     frame: Frame
     margin: int
+    schedule: Schedule
     op_offload: bool = True
 
     def split(self) -> SlotSplit:
@@ -83,7 +86,8 @@ class AutomaticFit:
         the accelerator alone."""
         if self.frame.roles.unified:
             split = replace(split, frame=self._apart, op_offload=False)
-        used = {use.memory: use.used for use in memory_use(shaped(place(split)))}
+        placed = replace(place(split), schedule=self.schedule)
+        used = {use.memory: use.used for use in memory_use(shaped(placed))}
         return [used[device.memory] for device in self.frame.roles.accelerators]
 
     @cached_property

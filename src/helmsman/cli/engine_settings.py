@@ -27,7 +27,7 @@ _INDENT, _WIDTH = 13, 100
 def add_settings_arguments(parser: Parser) -> None:
     """--emit and --from."""
     group = parser.add_argument_group("other engines")
-    what = "print the command or file with which an engine carries out the plan: llama.cpp, ollama, vllm and others"
+    what = "print an engine's command or file for the plan; keep it with > FILE (-o: a JSON document)"
     group.add_argument("--emit", choices=ENGINES, metavar="ENGINE", help=what)
     given = "predict settings that you have: a command, a file, the address of a llama-server, or - (standard input)"
     group.add_argument("--from", dest="settings", metavar="FILE|COMMAND|URL", help=given)
@@ -79,9 +79,12 @@ def _cost(cost: float) -> str:
 
 def given_settings(args: argparse.Namespace) -> str:
     """Return the text of the settings that --from names. Raises what `settings_text` raises."""
+    from helmsman.planner.settings.registry import settings_in
     from helmsman.settings_text import settings_text
 
-    return sys.stdin.read(_MOST) if args.settings == _FROM_STANDARD_INPUT else settings_text(args.settings)
+    if args.settings == _FROM_STANDARD_INPUT:
+        return settings_in(sys.stdin.read(_MOST))
+    return settings_text(args.settings)
 
 
 def show_reading(args: argparse.Namespace, text: str, request: "PlanRequest[Any]", stated: str | None) -> None:

@@ -2,10 +2,8 @@
 
 import argparse
 
-from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS, WEIGHTS_FORMATS, format_named
+from helmsman.schemas.formats import KV_FORMATS, NATIVE, STORED_FORMATS, WEIGHTS_FORMATS, format_named
 
-NATIVE = "native"
-"""The format of weights that stands for those of a model's files."""
 BEST = "best"
 """The format of weights that stands for the most precise one with room and speed enough."""
 

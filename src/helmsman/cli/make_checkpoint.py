@@ -103,12 +103,19 @@ def _write_gguf(
 
 
 def _shallower(model: "Model", layers: int | None) -> "Model":
+    """Return the model of the first `layers` blocks, without a draft head whose kind of block is not among them. Raises
+    UsageError for more than there are, and for none that attends, which files could not say."""
     if layers is None:
         return model
-    if not 1 <= layers <= model.layers:
-        remedy = f"use 1 to {model.layers}"
-        raise UsageError(f"{model.name} has {model.layers}", field="--layers", value=layers, remedy=remedy)
-    return model.with_layers(layers)
+    attending = [layer for layer, block in enumerate(model.blocks) if block.attention is not None]
+    least = attending[0] + 1 if attending else 1
+    if not least <= layers <= model.layers:
+        why = f"{model.name} has {model.layers}" + (f", the first that attends is number {least}" if least > 1 else "")
+        remedy = f"use {least} to {model.layers}"
+        raise UsageError(why, field="--layers", value=layers, remedy=remedy)
+    cut = model.with_layers(layers)
+    kept = tuple(head for head in cut.drafts if head.block.letter in cut.pattern)
+    return cut.model_copy(update={"drafts": kept})
 
 
 @contextmanager

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from helmsman.planner.request import PlanRequest
     from helmsman.planner.strategies.op_split.strategy import OpSplit
     from helmsman.schemas.fit_report import FitReport
+    from helmsman.schemas.hardware import Hardware
 
 _PICTURES = (
     "where every block lives and runs; for op-split the search; for --strategy all every strategy's speed, "
@@ -85,7 +86,6 @@ def build_parser(strategy: str | None = None, whole: bool = True, purpose: str |
     add_short_form_arguments(parser, purpose)
     add_settings_arguments(parser)
     add_plot_argument(parser, _PICTURES)
-    parser.set_defaults(in_flags=parser.in_flags)
     if not whole:
         parser.show_first(_NEEDED_FIRST, _OTHERS)
     return parser
@@ -112,16 +112,18 @@ def execute(args: argparse.Namespace) -> int:
     _check_plot(args)
     check_short_forms(args)
     check_settings(args, compares(args))
-    report = None
+    report, hardware = None, None
     if args.format == BEST:
-        report = best_format(args, machine(args))
+        hardware = machine(args)
+        report = best_format(args, hardware)
         args = with_format(args, chosen_row(args, report).format)
     if args.settings is not None:
         return _read(args)
     if not asks_for_studies(args):
-        return _plan(args, report)
-    named = args.hw is not None or args.cpu is not None
-    show_study(args, machine(args) if named else None, args.format)
+        return _plan(args, report, hardware)
+    if hardware is None and (args.hw is not None or args.cpu is not None):
+        hardware = machine(args)
+    show_study(args, hardware, args.format)
     return 0
 
 
@@ -136,13 +138,14 @@ def _read(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(args: argparse.Namespace, formats: "FitReport | None") -> int:
-    """Plan, print, write; `formats`: the table of those that were tried, which is printed too."""
+def _plan(args: argparse.Namespace, formats: "FitReport | None", hardware: "Hardware | None") -> int:
+    """Plan, print, write; `formats`: the table of those that were tried, which is printed too; `hardware`: the machine,
+    if it was read for it."""
     from helmsman.analysis.disturbance import unmarked_record
     from helmsman.planner.decide import decide
 
     steps = len(OWN) if args.strategy == ALL else 1 if compares(args) else None
-    request = plan_request(args)
+    request = plan_request(args, hardware)
     long = compares(args) or request.batch is not None or request.batches is not None
     with timed_progress(steps, args.quiet or args.json or not long) as clock:
         request = replace(request, tell=clock.tell)
@@ -194,8 +197,9 @@ def _formats_text(report: "FitReport") -> str:
     return formats_text(report)
 
 
-def plan_request(args: argparse.Namespace) -> "PlanRequest[Any]":
-    """Return the request that the arguments make. Raises what is wrong with them."""
+def plan_request(args: argparse.Namespace, hardware: "Hardware | None" = None) -> "PlanRequest[Any]":
+    """Return the request that the arguments make, on the machine that they name, or `hardware`, which was read before.
+    Raises what is wrong with them."""
     from helmsman.hwdb.load_model import load_model
     from helmsman.planner.read_request import COUNTS, drafts_of, workload_of
 
@@ -207,7 +211,7 @@ def plan_request(args: argparse.Namespace) -> "PlanRequest[Any]":
 
         workload = routed(workload, args.routing, model)
     drafts = drafts_of(args.draft, args.draft_tokens, args.acceptance)
-    return replace(request_of(args, model, machine(args), workload), drafts=drafts)
+    return replace(request_of(args, model, hardware or machine(args), workload), drafts=drafts)
 
 
 _COLLECTED = 250_000
