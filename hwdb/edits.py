@@ -13,7 +13,7 @@ from helmsman.hwdb.links import PCIE_SHARE, raw_rate
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import Figure, Source, scaled_figure
 from helmsman.schemas.hardware import Compute, Device, Hardware, Link, Memory
-from helmsman.schemas.units import parse_bytes, parse_rate
+from helmsman.schemas.units import parse_capacity, parse_rate
 
 AS_IT_IS = "as it is"
 """The edit that changes nothing."""
@@ -168,7 +168,7 @@ def _pcie_factor(link: Link, value: str) -> float:
 
 
 def _bytes(text: str) -> float:
-    return float(parse_bytes(text, "changes"))
+    return float(parse_capacity(text, "changes"))
 
 
 def _rate(text: str) -> float:

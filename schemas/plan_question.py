@@ -10,7 +10,7 @@ from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, P
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KvFormat, Precision, WeightsFormat, format_named
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
-from helmsman.schemas.units import parse_bytes, parse_rate
+from helmsman.schemas.units import parse_capacity, parse_rate
 
 Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
 """A name, or the path of a file or a folder."""
@@ -52,7 +52,7 @@ class ComposedMachine(Frozen):
     channels, `DDR5-5600` or `2x DDR5-5600`, by default the CPU's own, all filled, which may be far off."""
 
     cpu: Name | None = None
-    ram: Annotated[Bytes, BeforeValidator(_quantity(parse_bytes), json_schema_input_type=Bytes | Quantity)]
+    ram: Annotated[Bytes, BeforeValidator(_quantity(parse_capacity), json_schema_input_type=Bytes | Quantity)]
     gpu: Name | None = None
     link: Name | None = None
     peer: Annotated[

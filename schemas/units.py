@@ -1,6 +1,7 @@
 """Base units inside (bytes, seconds, bytes/s, FLOP/s); everything else is parsed and printed here.
 
-GB = 1e9 bytes, GiB = 2**30 bytes."""
+GB = 1e9 bytes, GiB = 2**30 bytes; only capacities of memory modules and cards, which are sold in powers of two, are
+read as such (`parse_capacity`)."""
 
 import re
 from math import isfinite
@@ -23,6 +24,15 @@ def parse_bytes(text: str, field: str) -> int:
     if not size <= MAX_BYTES:
         raise UsageError("too large", field=field, value=text, remedy="use at most 2**60 bytes")
     return round(size)
+
+
+_SOLD_AS = {"KB": "KiB", "MB": "MiB", "GB": "GiB", "TB": "TiB"}
+
+
+def parse_capacity(text: str, field: str) -> int:
+    """Return the bytes of memory modules or of a card: `64GB` is 64 GiB, as they are sold. Raises UsageError."""
+    number, unit = _split(text, field, "a size such as 64GB or 512MiB")
+    return parse_bytes(f"{number}{_SOLD_AS.get(unit.upper(), unit)}", field)
 
 
 def parse_rate(text: str, field: str) -> float:

@@ -1,6 +1,6 @@
 """The questions of a study, one for every combination of its lists, in order."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from math import prod
@@ -12,9 +12,12 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan_question import ComposedMachine, Value
 from helmsman.schemas.ranges import MOST_VALUES, is_range, values_of
 from helmsman.schemas.study import Study, StudyServing
-from helmsman.schemas.units import parse_bytes
+from helmsman.schemas.units import parse_bytes, parse_capacity
 
 _UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 10**6), ("MiB", 2**20), ("KB", 10**3))
+_CAPACITIES = (("TB", 2**40), ("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
+"""Units of capacities of memories, as `parse_capacity` reads them."""
+_BINARY = tuple((f"{unit[0]}iB", size) for unit, size in _CAPACITIES)
 _MOST_DIGITS = 12
 """Digits of a whole number in a range."""
 
@@ -208,16 +211,18 @@ def _values(item: str) -> Iterator[str]:
             yield from (f"{name}=x{factor:g}" for factor in values_of(value.replace("x", ""), float, "changes"))
         else:
             unit = "/s" if value.endswith("/s") else ""
-            sizes = values_of(value, lambda text: float(parse_bytes(text.removesuffix("/s"), "changes")), "changes")
-            yield from (f"{name}={_size_text(size)}{unit}" for size in sizes)
+            capacities = _BINARY if "ib" in value.lower() else _CAPACITIES
+            parse, units = (parse_bytes, _UNITS) if unit else (parse_capacity, capacities)
+            sizes = values_of(value, lambda text: float(parse(text.removesuffix("/s"), "changes")), "changes")
+            yield from (f"{name}={_size_text(size, units)}{unit}" for size in sizes)
     except UsageError as error:
         error.value = item
         raise
 
 
-def _size_text(size: float) -> str:
-    """Write bytes in the largest unit of which they are a whole number."""
-    for unit, step in _UNITS:
+def _size_text(size: float, units: Sequence[tuple[str, int]]) -> str:
+    """Return bytes in the largest unit of which they are a whole number."""
+    for unit, step in units:
         if size % step == 0:
             return f"{size / step:.0f}{unit}"
     return f"{size:.0f}B"

@@ -33,7 +33,7 @@ def test_as_it_is_changes_nothing() -> None:
 
 def test_memory_grows_and_what_is_kept_for_others_stays() -> None:
     before, after = LAPTOP.memory("vram"), edited(LAPTOP, "vram=12GB").memory("vram")
-    assert after.capacity == 12 * 10**9
+    assert after.capacity == 12 * 2**30
     assert after.capacity - after.available == before.capacity - before.available
     assert edited(LAPTOP, "ram=x2").memory("dram").capacity == 2 * LAPTOP.memory("dram").capacity
 

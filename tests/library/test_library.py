@@ -97,7 +97,7 @@ def test_a_question_has_the_plan_of_the_command(question, flags: str, capsys: py
 
 
 def test_a_composed_machine_may_be_named_by_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    parts = {"cpu": "AMD Ryzen 9 5950X", "ram": 64 * 10**9, "gpu": "RTX 3090"}
+    parts = {"cpu": "AMD Ryzen 9 5950X", "ram": 64 * 2**30, "gpu": "RTX 3090"}
     asked = {**SMALL, "hardware": parts, "strategy": "layer-split"}
     words = ("--cpu", parts["cpu"], "--ram", "64GB", "--gpu", parts["gpu"], "--strategy", "layer-split")
     assert main([*FLAGS[:2], *FLAGS[4:], *words, "--json"]) == 0
@@ -106,7 +106,7 @@ def test_a_composed_machine_may_be_named_by_its_parts(capsys: pytest.CaptureFixt
 
 def test_sizes_and_rates_of_parts_may_have_units() -> None:
     text = helmsman.compose_hardware("AMD Ryzen 9 5950X", "64GB", "2x RTX 3090", peer="56GB/s")
-    assert text == helmsman.compose_hardware("AMD Ryzen 9 5950X", 64 * 10**9, "2x RTX 3090", peer=56e9)
+    assert text == helmsman.compose_hardware("AMD Ryzen 9 5950X", 64 * 2**30, "2x RTX 3090", peer=56e9)
 
 
 def test_strategies_are_compared_as_by_the_command(

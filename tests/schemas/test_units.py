@@ -10,6 +10,7 @@ from helmsman.schemas.units import (
     format_rate,
     format_seconds,
     parse_bytes,
+    parse_capacity,
     parse_rate,
     parse_seconds,
 )
@@ -65,3 +66,11 @@ def test_printing():
 
 def test_formats_have_exact_sizes():
     assert [size_of(10, fmt) for fmt in ("f32", "f16", "bf16")] == [40, 20, 20]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("64GB", 64 * 2**30), ("64 gib", 64 * 2**30), ("1.5TB", 3 * 2**39), ("512MB", 2**29), ("1024", 1024)],
+)
+def test_capacities_are_read_as_modules_and_cards_are_sold(text: str, size: int) -> None:
+    assert parse_capacity(text, "ram") == size

@@ -22,7 +22,7 @@ def add_machine_arguments(parser: Parser) -> None:
     group.add_argument("--gpu", metavar="NAME", help=gpu)
     cpu = "compose a machine: its CPU, or '2x NAME'; a chip with a GPU and no slots (Apple's) is named by either"
     group.add_argument("--cpu", metavar="NAME", help=cpu)
-    group.add_argument("--ram", metavar="SIZE", help="compose a machine: its RAM, e.g. 64GB")
+    group.add_argument("--ram", metavar="SIZE", help="compose a machine: RAM as sold, 64GB")
     memory = (
         "compose a machine: its memory and filled channels, e.g. '2x DDR5-6000' (default: the CPU's, a wide interval)"
     )
@@ -66,7 +66,7 @@ def warn(args: argparse.Namespace, said: str | None) -> None:
 def _named_or_composed(args: argparse.Namespace) -> "Hardware":
     from helmsman.hwdb.compose import assumed_parts, compose
     from helmsman.hwdb.load_hardware import THIS, load_hardware
-    from helmsman.schemas.units import parse_bytes, parse_rate
+    from helmsman.schemas.units import parse_capacity, parse_rate
     from helmsman.this_machine import this_machine
 
     parts = [name for name in ("gpu", "cpu", "ram", "memory", "link", "peer") if getattr(args, name) is not None]
@@ -80,7 +80,7 @@ def _named_or_composed(args: argparse.Namespace) -> "Hardware":
         if parts:
             raise UsageError("the machine's RAM is not stated", field="--ram", remedy="add --ram SIZE, such as 64GB")
         raise UsageError("no machine is named", remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
-    ram = parse_bytes(args.ram, "--ram")
+    ram = parse_capacity(args.ram, "--ram")
     peer = None if args.peer is None else parse_rate(args.peer, "--peer")
     hardware = compose(args.gpu, args.cpu, ram, args.link, peer, args.memory)
     for line in assumed_parts(hardware):

@@ -88,7 +88,7 @@ def test_a_routing_goes_with_the_question(site: WebSite) -> None:
 
 
 def test_every_form_of_a_machine_is_planned_for(site: WebSite) -> None:
-    parts = {"cpu": "AMD Ryzen 9 5950X", "ram": 64 * 10**9, "gpu": "RTX 3090"}
+    parts = {"cpu": "AMD Ryzen 9 5950X", "ram": 64 * 2**30, "gpu": "RTX 3090"}
     made = site.post("/v1/hardware", parts)
     assert made.status == 200
     assert site.post("/v1/hardware", {**parts, "ram": "64GB"}).document == made.document
@@ -107,7 +107,7 @@ def test_every_form_of_a_machine_is_planned_for(site: WebSite) -> None:
     assert names["parts"] == names["document"]
     assert names["parts"]["memories"] == made.document["memories"]
     memories = {memory["name"]: memory["capacity"] for memory in names["changed"]["memories"]}
-    assert memories["vram"] == 12 * 10**9
+    assert memories["vram"] == 12 * 2**30
 
 
 def test_a_model_is_read_changed_and_planned(site: WebSite) -> None:
