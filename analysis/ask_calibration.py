@@ -207,7 +207,8 @@ def _before(
     cards that divide every layer, which are one device to the engine."""
     if len(plans[0].hardware.devices) != len(bare.devices):
         problem = "cards that divide every layer are calibrated as one of them"
-        raise UsageError(problem, remedy="compose a machine with one card, and give runs on one")
+        remedy = "compose a machine with one card, and give runs on one"
+        raise UsageError(problem, field="hardware", value=bare.name, remedy=remedy)
     phases = (phase for plan in plans for phase in (plan.predicted.decode, plan.predicted.prefill))
     lanes = list(used_lanes(term.resource for phase in phases for term in phase.terms))
     fresh = prior_factors(bare, plans[0].hardware, build, lanes)

@@ -92,7 +92,7 @@ def _of_own_plan(
     """Return the settings of the engine's own best plan where those of `plan` do not fit, or where that plan was left
     to Helm and they lose time against these; None: those of `plan` stay."""
     left_to_helm = request.strategy == RECOMMENDED and own_engine(plan) != form.name
-    if written.fits and not left_to_helm:
+    if written.fits and (not left_to_helm or written.nearest is None):
         return None
     options = form.expert_options if request.model.routed else {}
     own = request.of(form.strategy, _read_options(form.strategy, options))
@@ -143,7 +143,10 @@ def reading_of(text: str, request: PlanRequest[Any], stated: str | None = None) 
         engine=read.engine,
         version=engine_format(read.engine).version,
         placed=read.placed,
-        assumed=(*read.assumed, *((f"weights in {stated}, as the name of what is run states",) if stated else ())),
+        assumed=(
+            *read.assumed,
+            *((f"weights in {stated}, which the name of what is run states or means",) if stated else ()),
+        ),
         unpriced=read.unpriced,
         idle=read.idle,
         yours=planned(yours.plan),

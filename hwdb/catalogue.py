@@ -84,10 +84,20 @@ def find_gpu(name: str) -> tuple[Gpu, Source]:
     return _gpu(find_device(name, table["gpus"], "gpu", "GPU"), table["sources"])
 
 
-def find_fabric(name: str) -> tuple[float, Source]:
-    """Return bytes/s a direction between every two GPUs that a fabric of the catalogue joins, and their source."""
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """What joins every two GPUs of a board: bytes/s a direction, the most GPUs that it joins so (None: as many as there
+    are), and the source of both."""
+
+    rate: float
+    source: Source
+    most: int | None = None
+
+
+def find_fabric(name: str) -> Fabric:
+    """Return a fabric of the catalogue."""
     row = read_catalogue("gpus")["fabrics"][name]
-    return row["rate"], Source(**row["source"])
+    return Fabric(row["rate"], Source(**row["source"]), row.get("most"))
 
 
 @lru_cache(maxsize=_DEVICES)

@@ -96,18 +96,19 @@ def node_links(memories: Sequence[str], rate: float) -> tuple[Link, ...]:
 
 def peer_links(memories: Sequence[str], gpu: Gpu, given: float | None) -> tuple[tuple[Link, ...], dict[str, Source]]:
     """Return both directions between every two GPUs' memories, with the sources of their figures: `given` bytes/s,
-    else those of what joins such GPUs. There are none where nothing does, or of one GPU."""
-    if len(memories) < 2 or (given is None and gpu.fabric is None):
+    else those of what joins such GPUs. There are none where nothing joins as many, or of one GPU."""
+    fabric = None if gpu.fabric is None else find_fabric(gpu.fabric)
+    joins = fabric is not None and len(memories) <= (fabric.most or len(memories))
+    if len(memories) < 2 or (given is None and not joins):
         return (), {}
     if given is not None:
         name, rate = "peer", Figure(value=given, p10=given, p90=given, source="given-peer")
         source = Source(kind="user", where="--peer on the command line")
     else:
-        assert gpu.fabric is not None, "either joins them"
-        name, (most, sheet) = gpu.fabric, find_fabric(gpu.fabric)
-        low, middle, high = (share * most for share in _FABRIC_SHARE)
-        rate = Figure(value=middle, p10=low, p90=high, source=FABRIC)
-        source = sheet.model_copy(update={"where": f"{sheet.where}; {_SHARE_SOURCE}"})
+        assert fabric is not None and gpu.fabric is not None, "either joins them"
+        low, middle, high = (share * fabric.rate for share in _FABRIC_SHARE)
+        name, rate = gpu.fabric, Figure(value=middle, p10=low, p90=high, source=FABRIC)
+        source = fabric.source.model_copy(update={"where": f"{fabric.source.where}; {_SHARE_SOURCE}"})
     latency = Figure(value=10e-6, p10=4e-6, p90=40e-6, source="pcie-latency")
     links = tuple(
         Link(

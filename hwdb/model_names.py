@@ -8,10 +8,10 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import format_named
 
 USUAL_FORMAT = "q4_k_m"
-"""The format that Ollama's library has under a tag that states none, and that llama.cpp (`-hf`) and LM Studio take of a
-repository of GGUF files; but for models that are released in fewer bits."""
-_RELEASED_SMALLER = frozenset({"gpt"})
-"""First words of families whose own files are quantised already."""
+"""The format that Ollama's library has under a tag that states none, and that llama.cpp takes of a repository of GGUF
+files (tools/server/README.md: `-hf <user>/<model>[:quant]`); but for models that are released in fewer bits."""
+_RELEASED_SMALLER = ("gpt", "oss")
+"""The first words of a family whose own files are quantised already."""
 _HUBS = re.compile(r"^(?:https?://)?(?:hf\.co|huggingface\.co|ollama\.com/library|registry\.ollama\.ai/library)/")
 _FORMAT = re.compile(
     r"(?:^|[-_.:])((?:ud-)?i?q\d+(?:_[a-z0-9]+)+|f16|fp16|bf16|f32|fp32|mxfp4|q\d+)(?:[-.]gguf)?$", re.IGNORECASE
@@ -96,7 +96,8 @@ def _parts(name: str) -> tuple[str, str | None]:
     whole = f"{owned}:{tag}" if tag else owned
     stated = _FORMAT.search(whole)
     plain = whole[: stated.start()] if stated else whole
-    smaller, in_files = _words(plain)[:1] and _words(plain)[0] in _RELEASED_SMALLER, "gguf" in _words(plain)
+    words = _words(plain)
+    smaller, in_files = words[:2] == _RELEASED_SMALLER, "gguf" in words
     if stated:
         kept = smaller and in_files and stated[1] in _SIXTEEN_BITS
         return plain, "native" if kept else stated[1]

@@ -46,11 +46,11 @@ class Pieces:
         return self.at_past * past + self.skips[0] * skipped, self.at_past * past + self.skips[1] * skipped
 
     def size(self, tokens: int, past: int) -> int:
-        """Bytes of one piece."""
+        """Return the bytes of one piece."""
         return self.fixed + self.per_token * tokens + self.per_past * self.cached(past)
 
     def times(self, tokens: int, past: int) -> tuple[int, int]:
-        """How many pieces."""
+        """Return how many pieces there are, by both counts."""
         first, second = (
             count * (tokens if self.rows == number else self.cached(past) if self.pasts == number else 1)
             for number, count in enumerate(self.counts)

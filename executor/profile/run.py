@@ -374,7 +374,8 @@ def _stage_point(subject: _Subject, bench: MeasurementBuffers) -> MeasuredPoint[
 
 
 def _prompt_attention_point(subject: _Subject) -> MeasuredPoint[AttentionSamples]:
-    """Attention of prompts, in several visits."""
+    """Return the point of attention over prompts, which is taken in several visits: what others on the memory do in one
+    of them meets no median, so that it has no sign of being unsteady of its own."""
 
     def more(before: AttentionSamples) -> AttentionSamples:
         return {

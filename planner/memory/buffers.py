@@ -102,10 +102,10 @@ def _expanded(placed: Placed) -> int:
 def _passing(placed: Placed) -> Workload:
     """Return the workload with as much of a prompt as passes at once, or as buffers have room for at least."""
     work, most, least = placed.workload, most_tokens(placed), placed.schedule.buffered_tokens
-    tokens = work.prompt_tokens if most is None else min(most, work.prompt_tokens)
+    new = work.new_tokens if most is None else min(most, work.new_tokens)
     if least is not None:
-        tokens = max(tokens, min(least, work.context))
-    return work.model_copy(update={"prompt_tokens": tokens})
+        new = max(new, min(least, work.context - work.prefix_tokens))
+    return work.model_copy(update={"prompt_tokens": work.prefix_tokens + new})
 
 
 def _pages(placed: Placed, memory: str) -> int:

@@ -46,9 +46,11 @@ def _size(cache: LayerCache, held: int, workload: Workload, kv_format: StoredFor
 
 def _kept_positions(model: Model, layer: int, cache: LayerCache, workload: Workload) -> int:
     """Return tokens of a sequence that a block's cache has room for where it is no ring (`windowed_rows`): all of them,
-    unless the window is of compressed attention."""
-    windowed = model.attention(layer) is None and layer not in shared_caches(model)
-    return cache.tokens(workload.context) if windowed else _all_positions(cache, workload)
+    as Helm's executor keeps them; of compressed attention and of attention in chunks, which it does not run, those that
+    are read."""
+    attention = model.attention(layer)
+    bounded = (attention is None or attention.window is None) and layer not in shared_caches(model)
+    return cache.tokens(workload.context) if bounded else _all_positions(cache, workload)
 
 
 def _all_positions(cache: LayerCache, workload: Workload) -> int:

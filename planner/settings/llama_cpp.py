@@ -107,14 +107,13 @@ def kv_differences(places: PlanPlaces, known: Sequence[str]) -> tuple[Difference
 
 
 def micro_batch(places: PlanPlaces) -> int:
-    """Return the tokens that a pass over prompts takes: those of the plan; of a model without experts, whose weights do
-    not come again for every pass, no more than buffers have room for, by default llama.cpp's own."""
+    """Return the tokens of a micro-batch: those that a plan of llama.cpp says, else its own; of a model with experts,
+    whose weights come again for every pass, all of a prompt that the plan takes in one."""
     plan = places.plan
-    batch, schedule = plan.workload.batch, plan.schedule
-    if schedule.pass_tokens is not None:
-        return schedule.pass_tokens * batch
-    least = UBATCH if schedule.buffered_tokens is None else schedule.buffered_tokens * batch
-    return max(least, plan.workload.new_tokens * batch) if plan.model.routed else least
+    said = plan.strategy.options.get("ubatch") if plan.strategy.name == "llama-cpp" else None
+    micro = said if isinstance(said, int) else UBATCH
+    whole = plan.model.routed and plan.schedule.pass_tokens is None
+    return max(micro, plan.workload.new_tokens * plan.workload.batch) if whole else micro
 
 
 def _divided(own: LlamaPlaces) -> list[str]:

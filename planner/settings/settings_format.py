@@ -9,10 +9,11 @@ from helmsman.hwdb.load_model import entry_name, model_file
 from helmsman.hwdb.model_names import USUAL_FORMAT, stated_format, writes_format
 from helmsman.lowering.named_mixes import is_planned_by_name
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import NAMED_MIXES, NATIVE
+from helmsman.schemas.formats import NATIVE
 
 _MODEL_REFERENCE = re.compile(
-    r"""(?:(?<!\S)(?:-m|--model|(?P<repository>-hf|-hfr|--hf-repo))(?:\s+|=)|^\s*FROM\s+|"model_path"\s*:\s*)"""
+    r"""(?:(?<!\S)(?:-m|--model|-hff|--hf-file|(?P<repository>-hf|-hfr|--hf-repo))(?:\s+|=)"""
+    r"""|^\s*FROM\s+|"model_path"\s*:\s*)"""
     r"""["']?(?P<name>[^\s"',]+)""",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -21,18 +22,18 @@ line of an Ollama Modelfile, or the `model_path` that a llama-server reports."""
 
 
 def settings_format(text: str, model: str) -> str | None:
-    """Return the format that settings state, or that llama.cpp takes of a repository they name; None where they state
-    none, or where `model`, which the question is about, is files or has a format written in its name.
+    """Return the format that settings state, or that llama.cpp takes of a repository they name without a file or a tag;
+    None where they state none, or where `model`, which the question is about, is files, is none of the catalogue, or
+    has a format written in its name.
 
     Raises UsageError for a format that is not planned by name."""
     with suppress(UsageError):
         if model_file(model) is not None or entry_name(model) is None or writes_format(model):
             return None
-    for match in _MODEL_REFERENCE.finditer(text):
-        stated = _planned(match["name"].replace("\\", "/").rpartition("/")[2])
-        if stated is not None or match["repository"]:
-            return stated or USUAL_FORMAT
-    return None
+    references = list(_MODEL_REFERENCE.finditer(text))
+    names = (match["name"].replace("\\", "/").rpartition("/")[2] for match in references)
+    stated = next((fmt for fmt in map(_planned, sorted(names, key=writes_format, reverse=True)) if fmt), None)
+    return stated or (USUAL_FORMAT if any(match["repository"] for match in references) else None)
 
 
 def _planned(file: str) -> str | None:
@@ -49,7 +50,8 @@ def _planned(file: str) -> str | None:
 
 def _not_planned(file: str) -> UsageError:
     written = re.search(r"i?q\d_[k0-9]", file.lower())
-    near = f"{written[0]}_m" if written and f"{written[0]}_m" in NAMED_MIXES else USUAL_FORMAT
+    begun = (f"{written[0]}_m", written[0]) if written else ()
+    near = next((name for name in begun if is_planned_by_name(name)), USUAL_FORMAT)
     remedy = f"name a `format` near it, as {near}, or give the file as `model`"
     message = "the name of what settings run states a format that is not planned by name"
     return UsageError(message, field="settings", value=file, remedy=remedy)

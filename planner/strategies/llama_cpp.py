@@ -167,9 +167,10 @@ class LlamaCpp:
         another's one pass stands for all, as its weights do not come again."""
         if self.micro is None:
             return Schedule()
-        work, tokens = frame.workload, max(1, self.micro // frame.workload.batch)
+        work = frame.workload
         several = frame.model.routed and self.micro < work.batch * work.new_tokens
-        return Schedule(pass_tokens=tokens if several else None, buffered_tokens=tokens)
+        tokens = max(1, self.micro // work.batch) if several else None
+        return Schedule(pass_tokens=tokens, buffered_tokens=-(-self.micro // work.batch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,8 @@ class LlamaCppOptions:
         None, "llama-cpp: shares of the layers by accelerator, as in 3,1 (default: by free memory)", metavar="N,N,.."
     )
     ubatch: int = option(
-        UBATCH, f"llama-cpp: tokens of prompts that a pass takes of models with experts (default {UBATCH})",
+        UBATCH, "llama-cpp: tokens of a micro-batch, for which buffers have room; prompts of models with experts take "
+        f"as many at a time (default {UBATCH})",
         metavar="N", parse=int,
     )  # fmt: skip
     no_op_offload: bool = option(

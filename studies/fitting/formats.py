@@ -32,7 +32,8 @@ class TriedFormat:
 
 def tried_formats(model: Model, name: str, wanted: Sequence[str] = ()) -> tuple[TriedFormat, ...]:
     """Return the formats to try of a model that is called `name`: those `wanted` that it can have, by default its own
-    where it has files or is released quantised, with what is smaller, else `TRIED`."""
+    where it has files or is released quantised (in MXFP4: with llama.cpp's mixture of that name) and what is smaller
+    than these, else `TRIED`."""
     quantised = model.native_quantisation
     if wanted:
         return tuple(known for fmt in wanted if (known := _known(model, name, fmt)) is not None)

@@ -75,7 +75,7 @@ def _composed(parts: ComposedMachine) -> Hardware:
     try:
         return library.compose_hardware(parts.cpu, parts.ram, parts.gpu, parts.link, parts.peer, parts.memory)
     except UsageError as error:
-        error.message = f"{error.field}: {error.message}"
+        error.message = f"{error.field}: {error.message}" if error.field else error.message
         raise
 
 

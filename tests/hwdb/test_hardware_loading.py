@@ -257,6 +257,18 @@ def test_cards_of_boards_with_a_fabric_are_joined_by_it(gpu: str, kind: str, rat
     assert not list(assumed_parts(stated)) and not list(assumed_parts(compose(gpu, "EPYC 7742", 64 * GIB, None)))
 
 
+def test_a_fabric_joins_no_more_cards_than_it_has_links_for() -> None:
+    """Six links of a V100, two to each other card, reach three; others go through switches."""
+    counts = {
+        gpu: [
+            sum(link.kind.startswith("nvlink") for link in compose(f"{n}x {gpu}", "EPYC 7742", 512 * GIB, None).links)
+            for n in (4, 8)
+        ]
+        for gpu in ("V100 SXM 32GB", "A100 SXM 80GB")
+    }
+    assert counts == {"V100 SXM 32GB": [12, 0], "A100 SXM 80GB": [12, 56]}
+
+
 def test_the_default_between_sxm_cards_is_that_of_the_catalogues_machines() -> None:
     composed, known = compose("2x H100 SXM", "Xeon Platinum 8462Y+", GIB * 512, None), load_hardware("h100x2-hgx", None)
     rates = [machine.link("vram", "vram1") for machine in (composed, known)]

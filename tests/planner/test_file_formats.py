@@ -281,6 +281,7 @@ def test_llama_cpp_has_other_matrices_of_models_in_mxfp4_in_eight_bits() -> None
         ("unsloth/Qwen3-14B-GGUF:Q8_0", "q8_0"),
         ("ggml-org/gpt-oss-20b-GGUF", "mxfp4"),
         ("unsloth/gpt-oss-20b-GGUF:F16", "native"),
+        ("ggml-org/gpt2-GGUF", "q4_k_m"),
         ("Qwen/Qwen3-14B", None),
         ("qwen3:14b", "q4_k_m"),
     ],

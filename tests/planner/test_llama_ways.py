@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.library import plan
+from helmsman.library import emit, plan
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.schemas.errors import InfeasibleError
@@ -134,3 +134,20 @@ def test_blocks_with_norms_after_their_bodies_are_recommended_whole() -> None:
                 by_layer.setdefault(task.layer, set()).add(task.resource)
     assert all(len(devices) == 1 for devices in by_layer.values())
     assert len(set.union(*by_layer.values())) == 2
+
+
+def test_a_known_prefix_takes_no_room_from_a_micro_batch() -> None:
+    """Buffers are of the tokens that are computed, 512 of which a micro-batch holds."""
+    question = {"model": "Qwen3-14B", "hardware": PAIR, "format": "q4_0", "strategy": "llama-cpp", "context": 4096}
+    alone, behind = (
+        plan({**question, "prompt_tokens": 100 + prefix, "prefix_tokens": prefix, "output_tokens": 16}).plan
+        for prefix in (0, 600)
+    )
+    assert [use.buffers for use in alone.predicted.memory] == [use.buffers for use in behind.predicted.memory]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_micro_batch_is_printed_as_it_was_asked_for(batch: int) -> None:
+    question = {"model": "Qwen3-0.6B", "hardware": PAIR, "format": "q4_0", "strategy": "llama-cpp", "batch": batch}
+    for more, said in (({}, "-ub 512 "), ({"options": {"ubatch": 100}}, "-ub 100 ")):
+        assert said in emit(plan({**question, "prompt_tokens": 64, "output_tokens": 16, **more}).plan, "llama.cpp").text

@@ -52,6 +52,7 @@ def test_a_format_of_the_question_comes_before_that_of_the_settings(tmp_path: Pa
         ("Qwen3-0.6B-UD-Q3_K_XL.gguf", "q3_k_m"),
         ("Qwen3-0.6B-Q5_K_L.gguf", "q5_k_m"),
         ("Qwen3-0.6B-Q9_Z.gguf", "q4_k_m"),
+        ("Qwen3-0.6B-Q4_0_4_4.gguf", "q4_0"),
     ],
 )
 def test_a_format_that_is_not_planned_by_name_is_refused_with_one_near_it(file: str, near: str) -> None:

@@ -10,11 +10,15 @@ from plans import GIB, make_hardware, make_plan
 from shapes import small_model
 from together import together
 
+from helmsman import plan as planned
+from helmsman.hwdb.compose import compose
+from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.planner.checks.accept import accept
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
+from helmsman.planner.memory.cache_bytes import caches_by_memory, whole_cache_bytes
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.between_terms import HANDOVER, JOIN, SUBMISSION
 from helmsman.planner.prediction.predict import mean_step, pass_seconds, predict
@@ -163,3 +167,14 @@ def test_links_both_ways_join_home_and_window() -> None:
     alone = make_plan(MODEL, 0, workload=WORK, hardware=one_way)
     with pytest.raises(BadInputError, match="no link from vram to dram"):
         accept(with_window(alone, page_tokens=32, window_tokens=96))
+
+
+def test_attention_in_chunks_keeps_no_more_than_it_reads() -> None:
+    """Nobody here runs it: what is planned is what its engines keep, wherever the cache is."""
+    model, context = load_model("Llama-4-Scout-17B-16E-Instruct"), 131072
+    machine = compose("H100 SXM", "AMD EPYC 9354", 512 * GIB, None)
+    question = {"model": model, "hardware": machine, "format": "q4_k_m", "context": context, "strategy": "layer-split"}
+    made = planned(question).plan
+    sizes = [whole_cache_bytes(model, made.workload, "f16", layer) for layer in range(model.layers)]
+    assert max(sizes) == 16 * min(sizes) and sizes.count(max(sizes)) == model.layers // 4
+    assert caches_by_memory(made)["vram"] == sum(sizes) and not shortages(memory_use(made))

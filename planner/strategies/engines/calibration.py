@@ -139,8 +139,8 @@ class _Moved:
         spreads: tuple[float, float],
     ) -> Efficiency:
         """Return the curve of products whose reading and whose arithmetic take so many times as long, each by its part
-        and with its spread; from the shortest prompt on that ran they are as slow as prompts. More rows never take
-        less."""
+        and with its spread; from the shortest prompt on that ran they are as slow as prompts, but for experts, of whose
+        rows each expert has a part that the run does not tell. More rows never take less."""
         about = weight_bytes(fmt), self.known.read.value, self.known.compute[0].flops.value
         whole = 1.0 if curve.op == "experts" else kernel.arithmetic_part(self.rows, *about)
         shares, longest = list[Figure](), 0.0
