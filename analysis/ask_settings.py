@@ -70,7 +70,7 @@ def settings_of(plan: Plan, engine: str, request: PlanRequest[Any] | None = None
 def _written(plan: Plan, form: EngineFormat, request: PlanRequest[Any] | None) -> _PricedSettings:
     """Return a plan's settings for an engine, and what is predicted for them."""
     content = form.write(PlanPlaces(plan))
-    if own_engine(plan) == form.name and not content.differences:
+    if _is_priced_by(plan, form) and not content.differences:
         return _PricedSettings(content, planned(plan))
     if request is not None and own_engine(plan) != form.name and (rows := ranked(content.text, request, form.name)):
         content = replace(content, text=rows[0][1])
@@ -82,6 +82,11 @@ def _written(plan: Plan, form: EngineFormat, request: PlanRequest[Any] | None) -
         return _PricedSettings(content, None, str(error))
 
 
+def _is_priced_by(plan: Plan, form: EngineFormat) -> bool:
+    """Whether a plan is of an engine and predicted as that engine runs it, not as other software would."""
+    return own_engine(plan) == form.name and plan.strategy.options.get("same_software") is not True
+
+
 _LOST = 0.02
 """The part of the time of a request from which on the settings of another plan are returned."""
 
@@ -91,16 +96,11 @@ def _of_own_plan(
 ) -> _PricedSettings | None:
     """Return the settings of the engine's own best plan where those of `plan` do not fit, or where that plan was left
     to Helm and they lose time against these; None: those of `plan` stay."""
-    left_to_helm = request.strategy == RECOMMENDED and own_engine(plan) != form.name
+    left_to_helm = request.strategy == RECOMMENDED and not _is_priced_by(plan, form)
     if written.fits and (not left_to_helm or written.nearest is None):
         return None
-    options = form.expert_options if request.model.routed else {}
-    own = request.of(form.strategy, _read_options(form.strategy, options))
-    try:
-        other = _written(decide(own).plan, form, own)
-    except (InfeasibleError, UsageError):
-        return None
-    if other.nearest is None or not _loses(written.nearest, other.nearest):
+    other = _own_settings(form, request)
+    if other is None or other.nearest is None or not _loses(written.nearest, other.nearest):
         return None
     nearest = "do not fit" if written.nearest is None else f"make {_tokens(written.nearest)}"
     replaced = Difference(
@@ -108,6 +108,17 @@ def _of_own_plan(
         instead=f"these are of the fastest plan that {form.name} has: {_tokens(other.nearest)}",
     )
     return replace(other, content=replace(other.content, differences=(replaced, *other.content.differences)))
+
+
+def _own_settings(form: EngineFormat, request: PlanRequest[Any]) -> _PricedSettings | None:
+    """Return the settings of the engine's own best plan that they can say and that fit; None where there is none."""
+    for options in (form.expert_options or form.own_options) if request.model.routed else form.own_options:
+        own = request.of(form.strategy, _read_options(form.strategy, options))
+        with suppress(InfeasibleError, UsageError):
+            settings = _written(decide(own).plan, form, own)
+            if settings.nearest is not None:
+                return settings
+    return None
 
 
 def _loses(one: Planned | None, other: Planned) -> bool:

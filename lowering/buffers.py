@@ -160,6 +160,12 @@ def workspace_bytes(
     return 4 * (rows * (row_values(model, rows) + scores + running) + batch * model.vocab) + _SMALL_BUFFERS
 
 
+def score_bytes(model: Model, rows: int, positions: int) -> int:
+    """Return bytes of the f32 scores of all heads of a layer, of so many rows over so many positions, which are there
+    at once where attention is several operations."""
+    return 4 * rows * positions * _query_heads(model)
+
+
 def ragged_workspace_bytes(model: Model, rows: int, outputs: int) -> int:
     """Return the same for a pass of `rows` of several requests, which go through in one piece, `outputs` of which yield
     logits."""

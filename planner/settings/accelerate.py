@@ -18,7 +18,7 @@ from helmsman.planner.settings.engine_format import (
 )
 from helmsman.planner.settings.llama_cpp import parsed_object
 from helmsman.planner.settings.llama_places import numbers_in_words
-from helmsman.planner.settings.on_accelerator import check_accelerator, host_computes, other_formats
+from helmsman.planner.settings.on_accelerator import check_accelerator, host_computes, other_formats, plain_caches
 from helmsman.planner.settings.plan_places import HOST, PlanPlaces
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
@@ -90,6 +90,7 @@ def _differences(places: PlanPlaces, divided: list[str]) -> Iterator[Difference]
     yield from places.undivided("every card has modules of its own")
     yield from host_computes(places)
     yield from other_formats(places, "a checkpoint that transformers reads")
+    yield from plain_caches(places)
     if divided:
         named = f"{', '.join(divided[:3])}{', ...' if len(divided) > 3 else ''}"
         yield Difference(what=f"{len(divided)} modules are in several memories: {named}", instead="a module is in one")
@@ -110,7 +111,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     options = {"modules": numbers_in_words(kept).replace(" ", "") or "none"}
     placed = (f"{len(kept)} of {len(known)} modules on the accelerator",)
     assumed = ("a device map has no context: that of the question",)
-    return ReadSettings("accelerate", "accelerate", options, placed=placed, assumed=assumed)
+    return ReadSettings("accelerate", "accelerate", options, kv="f16", placed=placed, assumed=assumed)
 
 
 def _on_accelerator(content: Mapping[str, object], module: str) -> bool:

@@ -18,7 +18,13 @@ from helmsman.planner.settings.engine_format import (
     WrittenSettings,
 )
 from helmsman.planner.settings.llama_cpp import parsed_object
-from helmsman.planner.settings.on_accelerator import check_accelerator, host_bytes, host_computes, other_formats
+from helmsman.planner.settings.on_accelerator import (
+    check_accelerator,
+    host_bytes,
+    host_computes,
+    other_formats,
+    plain_caches,
+)
 from helmsman.planner.settings.plan_places import PlanPlaces
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
@@ -82,6 +88,7 @@ def _differences(places: PlanPlaces, away: int) -> Iterator[Difference]:
     yield from places.differences()
     yield from host_computes(places)
     yield from other_formats(places, "a checkpoint that transformers reads")
+    yield from plain_caches(places)
     if away and _in_storage(places):
         yield Difference(what="weights are in storage", instead=f"the folder {_FOLDER} stands for one of yours")
     whole = sum(use.weights for use in places.plan.predicted.memory)
@@ -116,7 +123,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     assumed = ("the configuration has no context: that of the question",)
     idle = tuple(key for key in ("steps_per_print", "wall_clock_breakdown") if key in content)
     return ReadSettings(
-        "deepspeed", "zero-inference", options, None, sequences, None, placed, assumed, tuple(unpriced), idle
+        "deepspeed", "zero-inference", options, None, sequences, "f16", placed, assumed, tuple(unpriced), idle
     )
 
 

@@ -61,8 +61,8 @@ class EngineFormat:
     """An engine. `strategy`: the one whose plans are its own; `version`, `source`: of the documentation that `write`
     and `read` follow; `form`, `file`: as in `EngineSettings`. `write` raises UsageError for a plan of which nothing can
     be said, `read` for what are no settings of it; `variants` of settings that were written differ in one choice that
-    is not the plan's, but the engine's. `expert_options`: of the strategy, with which its plans of models with experts
-    can be said."""
+    is not the plan's, but the engine's. `own_options`: options of the strategy with which its plans can be said, the
+    best first; `expert_options`: those for models with experts, where they are others."""
 
     name: EngineName
     strategy: str
@@ -73,4 +73,5 @@ class EngineFormat:
     read: Callable[[str, SettingsSubject], ReadSettings]
     file: str | None = None
     variants: Callable[[str], tuple[str, ...]] = _no_variants
-    expert_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    own_options: tuple[Mapping[str, OptionValue], ...] = ({},)
+    expert_options: tuple[Mapping[str, OptionValue], ...] = ()

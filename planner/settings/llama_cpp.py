@@ -191,6 +191,7 @@ def read_flags(words: Sequence[str], subject: SettingsSubject) -> ReadSettings:
     options, assumed = _placement(last, [flag for flag in given if flag.name == "--override-tensor"], subject)
     batch, context, about = _context(last, subject)
     kv, doubts = _caches(last)
+    _check_values(last)
     unpriced = tuple(flag.text for flag in given if flag.effect == "unpriced" and not _as_priced(flag, last, subject))
     options |= _passes(last) | fewer_threads(last.get("--threads"), subject)
     stepwise = [flag.text for flag in last.values() if flag.name == "--flash-attn" and flag.values[:1] in _STEPWISE]
@@ -295,6 +296,17 @@ def _caches(last: Mapping[str, GivenFlag]) -> tuple[KvFormat, tuple[str, ...]]:
     if priced[0] != priced[1]:
         doubts.append(f"keys in {kinds[0]} and values in {kinds[1]}, priced as the wider for both")
     return next(fmt for fmt in KV_FORMATS if fmt in priced), tuple(doubts)
+
+
+def _check_values(last: Mapping[str, GivenFlag]) -> None:
+    """Raise UsageError for quantised values without flash attention, with which llama.cpp does not start."""
+    values = last["--cache-type-v"].values[0] if "--cache-type-v" in last else "f16"
+    off = "--flash-attn" in last and last["--flash-attn"].values[:1] in _STEPWISE
+    if off and values not in _PLAIN:
+        remedy = "use -fa on, or -ctv f16"
+        raise UsageError(
+            "llama.cpp quantises values with flash attention alone", field=FIELD, value=values, remedy=remedy
+        )
 
 
 def _passes(last: Mapping[str, GivenFlag]) -> dict[str, OptionValue]:

@@ -141,4 +141,7 @@ def _count(content: Mapping[str, Any], key: str) -> int | None:
     return value
 
 
-FORMAT = EngineFormat("lm-studio", "llama-cpp", VERSION, SOURCE, "file", write, read, "load-config.json")
+FORMAT = EngineFormat(
+    "lm-studio", "llama-cpp", VERSION, SOURCE, "file", write, read, "load-config.json",
+    expert_options=({}, {"cpu_moe": True}),
+)  # fmt: skip

@@ -151,5 +151,5 @@ def _number(name: str, value: str) -> int:
 
 
 FORMAT = EngineFormat(
-    "ollama", "llama-cpp", VERSION, SOURCE, "file", write, read, "Modelfile", expert_options={"n_cpu_moe": 0}
+    "ollama", "llama-cpp", VERSION, SOURCE, "file", write, read, "Modelfile", expert_options=({"n_cpu_moe": 0},)
 )

@@ -67,3 +67,9 @@ def other_formats(places: PlanPlaces, engine: str) -> Iterator[Difference]:
     if not is_plain(fmt):
         instead = f"the checkpoint's own numbers; what has as many bits in {engine} is priced as {fmt}"
         yield Difference(what=f"weights are in {fmt}", instead=instead)
+
+
+def plain_caches(places: PlanPlaces) -> Iterator[Difference]:
+    """Yield that caches are quantised, which transformers does not do by such settings."""
+    if not is_plain(places.nearest_kv_format):
+        yield Difference(what=f"caches are in {places.nearest_kv_format}", instead="they are in 16 bits")

@@ -161,4 +161,6 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     )  # fmt: skip
 
 
-FORMAT = EngineFormat("sglang", "vllm", VERSION, SOURCE, "command", write, read)
+FORMAT = EngineFormat(
+    "sglang", "vllm", VERSION, SOURCE, "command", write, read, own_options=({}, {"cpu_offload_gb": "least"})
+)

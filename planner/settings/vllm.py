@@ -183,6 +183,9 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     else:
         options["gpu_memory_utilization"] = DEFAULT_UTILIZATION
     kv, doubts = caches(last)
+    assumed = (
+        [] if "--gpu-memory-utilization" in last else [f"--gpu-memory-utilization {DEFAULT_UTILIZATION}: vLLM's own"]
+    )
     if "--quantization" in last:
         named = last["--quantization"]
         method = _METHODS.get(named.values[0], named.values[0])
@@ -190,14 +193,26 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
             options["quantization"] = method
         else:
             doubts = (*doubts, named.text)
-    assumed = (
-        [] if "--gpu-memory-utilization" in last else [f"--gpu-memory-utilization {DEFAULT_UTILIZATION}: vLLM's own"]
-    )
+    elif (stated := _checkpoint_method(text)) is not None:
+        options["quantization"] = stated
+        assumed.append(f"a checkpoint in {stated}, as its name states")
     assumed += [] if "--max-model-len" in last else ["--max-model-len is left out: the context of the question"]
     return ReadSettings(
         "vllm", "vllm", options, _length(last), sequences(last, "--max-num-seqs", subject), kv,
         texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
     )  # fmt: skip
+
+
+_CHECKPOINT = re.compile(r"(?:\bserve\s+|--model[ =]|--model-path[ =])(\S+)")
+_METHOD_IN_NAME = re.compile(rf"[-_/]({'|'.join(QUANTISATIONS)})(?![a-z0-9])", re.IGNORECASE)
+
+
+def _checkpoint_method(text: str) -> str | None:
+    """Return the method by which the checkpoint of a command is quantised, as its name states (`..-AWQ`, `..-FP8`);
+    None where it states none."""
+    named = _CHECKPOINT.search(text)
+    found = _METHOD_IN_NAME.search(named[1]) if named is not None else None
+    return found[1].lower() if found is not None else None
 
 
 def caches(last: Mapping[str, GivenFlag]) -> tuple[KvFormat, tuple[str, ...]]:
@@ -228,4 +243,6 @@ def _length(last: Mapping[str, GivenFlag]) -> int | None:
     return length(last["--max-model-len"], _UNITS)
 
 
-FORMAT = EngineFormat("vllm", "vllm", VERSION, SOURCE, "command", write, read)
+FORMAT = EngineFormat(
+    "vllm", "vllm", VERSION, SOURCE, "command", write, read, own_options=({}, {"cpu_offload_gb": "least"})
+)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
+from helmsman.lowering.buffers import score_bytes
 from helmsman.lowering.placement import Placement, shaped
 from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
@@ -40,10 +41,12 @@ from helmsman.planner.strategies.engines.software import GGML, Software, looped
 from helmsman.planner.strategies.engines.threads import check_threads
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.schemas.errors import UsageError
+from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.formats import is_plain
 from helmsman.schemas.plan import Schedule
 
+MOST_SEQUENCES = 256
+"""Sequences that llama.cpp takes at most (LLAMA_MAX_SEQ, ggml-org/llama.cpp#15916)."""
 UBATCH = 512
 """llama.cpp's default micro-batch: a longer prompt takes several passes, and brings experts in each of them."""
 
@@ -53,7 +56,8 @@ class LlamaCpp:
     """`ngl`: slots on accelerators, None: as many as fit; `overrides`: tensors that live elsewhere, the last of them by
     the flag `experts` where that is said; `op_offload`: large products go to the accelerator; `shares` of the slots by
     accelerator, empty: all are the first's; `margin`: bytes that llama.cpp leaves free of each memory where it finds
-    slots and overrides itself; `micro`: tokens of its micro-batch, None: other software runs the placement."""
+    slots and overrides itself; `micro`: tokens of its micro-batch; `passes`: whether prompts of models with experts
+    take several, as where llama.cpp itself runs the placement."""
 
     ngl: int | None = None
     overrides: tuple[Override, ...] = ()
@@ -61,7 +65,8 @@ class LlamaCpp:
     experts: str = ""
     shares: tuple[float, ...] = ()
     margin: int | None = None
-    micro: int | None = None
+    micro: int = UBATCH
+    passes: bool = True
 
     @property
     def name(self) -> str:
@@ -165,10 +170,8 @@ class LlamaCpp:
     def _schedule(self, frame: Frame) -> Schedule:
         """Return that buffers have room for a micro-batch, and that prompts take several of a model with experts; of
         another's one pass stands for all, as its weights do not come again."""
-        if self.micro is None:
-            return Schedule()
         work = frame.workload
-        several = frame.model.routed and self.micro < work.batch * work.new_tokens
+        several = self.passes and frame.model.routed and self.micro < work.batch * work.new_tokens
         tokens = max(1, self.micro // work.batch) if several else None
         return Schedule(pass_tokens=tokens, buffered_tokens=-(-self.micro // work.batch))
 
@@ -241,6 +244,12 @@ def _question(request: PlanRequest[LlamaCppOptions]) -> EngineQuestion:
         raise UsageError("not a number of layers", field="ngl", value=options.ngl, remedy=remedy)
     if options.ubatch < 1:
         raise UsageError("not a number of tokens", field="ubatch", value=options.ubatch, remedy="use 1 or more")
+    if not options.same_software and request.workload.batch > MOST_SEQUENCES:
+        problem, remedy = (
+            f"llama.cpp serves at most {MOST_SEQUENCES} sequences at once",
+            f"use {MOST_SEQUENCES} or fewer",
+        )
+        raise InfeasibleError(problem, field="batch", value=request.workload.batch, remedy=remedy)
     if options.ngl and frame.roles.accelerator is None:
         raise UsageError("this machine has no accelerator", field="ngl", value=options.ngl, remedy="use `ngl` 0")
     check_threads(options.threads)
@@ -258,9 +267,10 @@ def _engine(options: LlamaCppOptions, frame: Frame) -> LlamaCpp:
     shares = slot_shares(options.tensor_split, options.split_mode, frame.roles)
     text, experts = options.override_tensor, expert_rules(options, frame.model)
     rules = () if text is None else overrides_of(text, frame.model, frame.roles)
-    offload = not options.no_op_offload
-    micro = None if options.same_software else options.ubatch
-    return LlamaCpp(options.ngl, (*rules, *experts), offload, experts_flag(options), shares, margin, micro)
+    offload, passes = not options.no_op_offload, not options.same_software
+    return LlamaCpp(
+        options.ngl, (*rules, *experts), offload, experts_flag(options), shares, margin, options.ubatch, passes
+    )
 
 
 WORTH = 0.95
@@ -328,8 +338,11 @@ def _may_attend_stepwise(request: PlanRequest[LlamaCppOptions], question: Engine
     if looped(request.hardware):
         return False
     placed = question.settled
-    slots = placed.slots(question.frame) if isinstance(placed, LlamaCpp) else 0
-    return slots <= request.model.layers
+    if not isinstance(placed, LlamaCpp) or placed.slots(question.frame) > request.model.layers:
+        return False
+    work, room = request.workload, memory_use(placed.placement(question.frame))
+    scores = score_bytes(request.model, placed.micro, work.context * work.batch)
+    return all(use.used + scores <= use.available for use in room if use.buffers)
 
 
 STRATEGY = replace(

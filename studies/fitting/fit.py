@@ -207,7 +207,7 @@ def _ladders(question: FitQuestion) -> Iterator[Ladder]:
     """Yield what is asked of every model at every context that it has."""
     method = StudyMethod(question.strategy, tuple(question.options.items()), question.engine)
     for name, model in question.loaded.items():
-        formats = _worth_asking(question, tried_formats(model, name, question.formats))
+        formats = _worth_asking(question, tried_formats(model, name, question.formats, question.strategy == QUICK))
         for lengths in question.lengths:
             if len(question.models) > 1 and lengths.tokens > model.max_context:
                 continue

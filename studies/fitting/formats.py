@@ -6,7 +6,7 @@ from pathlib import Path
 
 from helmsman.hwdb.format_losses import published_losses
 from helmsman.hwdb.gguf_paths import is_gguf
-from helmsman.planner.file_formats import true_bits
+from helmsman.planner.file_formats import resolve_formats, true_bits
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import NATIVE, is_plain
 from helmsman.schemas.model import Model
@@ -30,16 +30,20 @@ class TriedFormat:
     loss_of: str | None = None
 
 
-def tried_formats(model: Model, name: str, wanted: Sequence[str] = ()) -> tuple[TriedFormat, ...]:
+def tried_formats(
+    model: Model, name: str, wanted: Sequence[str] = (), in_gguf: bool = False
+) -> tuple[TriedFormat, ...]:
     """Return the formats to try of a model that is called `name`: those `wanted` that it can have, by default its own
     where it has files or is released quantised (in MXFP4: with llama.cpp's mixture of that name) and what is smaller
-    than these, else `TRIED`."""
+    than these, else `TRIED`. `in_gguf`: only formats of GGUF files are tried."""
     quantised = model.native_quantisation
     if wanted:
         return tuple(known for fmt in wanted if (known := _known(model, name, fmt)) is not None)
     native = _known(model, name, NATIVE) if quantised is not None or is_gguf(Path(name)) else None
     if native is not None and is_gguf(Path(name)):
         return (native,)
+    if in_gguf and quantised is not None and not resolve_formats(None, name, model, in_gguf=True)[1]:
+        native = None
     tried = tuple(known for fmt in TRIED if (known := _known(model, name, fmt)) is not None)
     if native is None:
         return tried

@@ -34,7 +34,10 @@ def fit_text(report: FitReport, whole: bool = False) -> str:
 def formats_text(report: FitReport) -> str:
     """Return the table of a model's formats that `helm-plan --format best` prints, with the one to take marked."""
     best = set(report.best)
-    rows = [(*_format(row), "<- best" if number in best else _why_not(row)) for number, row in enumerate(report.rows)]
+    rows = [
+        (*_format(row), "<- best" if number in best and row.status == "fits" else _why_not(row))
+        for number, row in enumerate(report.rows)
+    ]
     head = ("format", "bits", "size", "tokens/s", "[low .. high]", "TTFT", "KL loss", "")
     return "\n".join([*_floor_lines(report), "", *_table(head, rows), "", *loss_lines(report)])
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from helmsman.library import emit, plan
+from helmsman.lowering.buffers import score_bytes
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.schemas.errors import InfeasibleError
@@ -151,3 +152,18 @@ def test_a_micro_batch_is_printed_as_it_was_asked_for(batch: int) -> None:
     question = {"model": "Qwen3-0.6B", "hardware": PAIR, "format": "q4_0", "strategy": "llama-cpp", "batch": batch}
     for more, said in (({}, "-ub 512 "), ({"options": {"ubatch": 100}}, "-ub 100 ")):
         assert said in emit(plan({**question, "prompt_tokens": 64, "output_tokens": 16, **more}).plan, "llama.cpp").text
+
+
+def test_more_sequences_than_llama_cpp_takes_do_not_fit() -> None:
+    question = {"model": "Qwen3-0.6B", "hardware": PAIR, "format": "q4_0", "engine": "llama.cpp"}
+    assert plan({**question, "batch": "max"}).plan.workload.batch == 256
+    with pytest.raises(InfeasibleError, match="at most 256 sequences"):
+        plan({**question, "batch": 257})
+    assert plan({**question, "engine": None, "strategy": "layer-split", "batch": 257}).plan.workload.batch == 257
+
+
+def test_attention_in_steps_is_chosen_only_where_its_scores_have_room() -> None:
+    """Scores of 512 rows over 40,960 positions and 64 heads are 5.4 GB, and 0.2 are free."""
+    question = {"model": "Qwen3-32B", "hardware": "rtx3090-5950x", "format": "q4_k_m", "engine": "llama.cpp"}
+    made = plan({**question, "context": 40960, "prompt_tokens": 8192}).plan
+    assert " -fa on " in emit(made, "llama.cpp").text and score_bytes(made.model, 512, 40960) > 5e9

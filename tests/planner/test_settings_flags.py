@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.analysis.ask_settings import settings_of
+from helmsman.analysis.ask_settings import reading_of, settings_of
 from helmsman.library import emit
 from helmsman.planner.decide import decide
 from helmsman.planner.read_request import request_from
@@ -28,6 +28,7 @@ from helmsman.planner.settings import (
     vllm,
 )
 from helmsman.planner.settings.command_flags import CommandGrammar, flags_after_program, words_of
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
 KEPT = Path(__file__).parents[1] / "cases" / "engine_flags"
@@ -191,3 +192,25 @@ def test_accelerate_takes_its_maps() -> None:
     accelerate.utils.modeling.check_device_map(model, places)
     assert sum(place == "cpu" for place in places.values()) == 28 + 2 - 13 and places["lm_head"] == 0
     assert all(torch.device("meta") == value.device for value in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "method"),
+    [("a/Qwen3-32B-AWQ", "awq"), ("a/Qwen3-32B-FP8", "fp8"), ("a/Qwen3-32B-GPTQ-Int4", "gptq"), ("a/Qwen3-32B", None)],
+)
+def test_vllm_reads_the_quantisation_from_the_checkpoint(checkpoint: str, method: str | None) -> None:
+    question = {"model": "Qwen3-32B", "hardware": "h100-hgx", "format": "bf16", "strategy": "vllm"}
+    request = request_from(question)
+    named, flagged = (
+        reading_of(f"vllm serve {checkpoint} --max-model-len 4096{flag}", request)
+        for flag in ("", f" --quantization {method}" if method else "")
+    )
+    assert named.yours.speed == flagged.yours.speed
+    assert any("as its name states" in line for line in named.assumed) == (method is not None)
+
+
+def test_quantised_values_without_flash_attention_are_refused() -> None:
+    """llama.cpp does not start with them."""
+    request = request_from({"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "llama-cpp"})
+    with pytest.raises(UsageError, match="with flash attention alone"):
+        reading_of("llama-server -ngl 9 -fa off -ctk q8_0 -ctv q8_0", request)

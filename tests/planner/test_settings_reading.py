@@ -80,9 +80,9 @@ def read(text: str, model: str = "Qwen3-14B", machine: Any = "rtx4060-laptop", k
             "python -m sglang.launch_server --model-path m --mem-fraction-static 0.8 --kv-cache-dtype fp8_e5m2",
             {"gpu_memory_utilization": 0.8}, None, None, "q8_0",
         ),
-        (json.dumps(MAP), {"modules": "0,41-42"}, None, None, None),
+        (json.dumps(MAP), {"modules": "0,41-42"}, None, None, "f16"),
         ('{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "train_batch_size": 4}', {}, None, 4,
-         None),
+         "f16"),
     ],
 )  # fmt: skip
 def test_settings_are_a_question(text: str, options: dict[str, Any], context: Any, batch: Any, kv: Any) -> None:

@@ -189,3 +189,33 @@ def test_a_model_that_an_engine_cannot_divide_is_refused() -> None:
     for engine in ("ktransformers", "freetoken"):
         with pytest.raises(HelmError, match="has none"):
             emit({"model": "Qwen3-0.6B", "hardware": "a4000-7950x", "strategy": "layer-split"}, engine)
+
+
+def test_a_plan_that_other_software_runs_is_priced_as_its_engine_runs_it() -> None:
+    """The default recommends llama.cpp's placement by our executor's speed, which its own command does not have."""
+    machine = {"gpu": "2x RTX 3060", "cpu": "AMD Ryzen 9 5950X", "ram": 64 * 2**30}
+    request = asked("Qwen3-32B", machine, "best", "q4_0", prompt_tokens=128, output_tokens=128)
+    made = decide(request).plan
+    assert made.strategy.name == "llama-cpp" and made.strategy.options["same_software"] is True
+    content = settings_of(made, "llama.cpp", request)
+    assert content.nearest is not None and content.nearest.speed != content.plan.speed
+    assert content.nearest.speed == reading_of(content.text, request).yours.speed
+
+
+def test_parts_of_layers_are_said_as_lm_studio_can() -> None:
+    """A plan of patterns, which it has no place for, does not fit without them."""
+    machine = {"gpu": "2x RTX 3090", "cpu": "Ryzen 9 5950X", "ram": 128 * 2**30}
+    request = asked("gpt-oss-120b", machine, "llama-cpp", "mxfp4", context=16384)
+    content = settings_of(decide(request).plan, "lm-studio", request)
+    assert content.unpriced is None and '"numCpuExpertLayersRatio": "max"' in content.text
+
+
+@pytest.mark.parametrize("engine", ["accelerate", "deepspeed"])
+def test_quantised_caches_are_said_not_to_be_there(engine: str) -> None:
+    strategy = {"accelerate": "accelerate", "deepspeed": "zero-inference"}[engine]
+    request = asked("Qwen3-8B", "rtx3090-5950x", strategy, "f16", kv_format="q8_0", context=4096)
+    content = settings_of(decide(request).plan, engine, request)
+    assert "caches are in q8_0" in [difference.what for difference in content.differences]
+    assert content.nearest is not None
+    kept = [sum(use.kv for use in one.memory) for one in (content.plan, content.nearest)]
+    assert kept[1] > 1.8 * kept[0]

@@ -130,3 +130,11 @@ def test_what_makes_no_sense_is_refused() -> None:
     ):
         with pytest.raises(UsageError, match=told):
             helmsman.fit("rtx4060-laptop", [SMALL], **arguments)
+
+
+def test_formats_that_gguf_files_do_not_have_are_not_tried_for_llama_cpp() -> None:
+    model = load_model("DeepSeek-R1")
+    assert tried_formats(model, "DeepSeek-R1")[0].name == "native"
+    names = [fmt.name for fmt in tried_formats(model, "DeepSeek-R1", in_gguf=True)]
+    assert names[:2] == ["f16", "q8_0"] and "native" not in names
+    assert tried_formats(load_model("gpt-oss-20b"), "gpt-oss-20b", in_gguf=True)[0].name == "native"
