@@ -156,7 +156,7 @@ def test_a_simpler_plan_says_what_it_was_preferred_to(capsys, tmp_path):
     """Shared matrices are faster by their median, and less than a tenth by what is expected of a machine whose
     crossings nobody measured."""
     model, place = fewer_blocks(tmp_path, "Qwen3-4B", 10), tmp_path / "plan.json"
-    question = ("--model", model, "--hw", "rtx4060-laptop", "--vram-avail", "850MB")
+    question = ("--model", model, "--hw", "rtx4060-laptop", "--vram-avail", "890MB")
     code, out, _ = run(capsys, *question, "-o", place)
     exact = run(capsys, *question, "-v")[1]
     plan, searched = json.loads(place.read_text()), planned(capsys, *question, "--strategy", "optimal")

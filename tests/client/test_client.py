@@ -56,7 +56,7 @@ def test_models_and_machines_are_those_of_the_catalogue(planner: PlannerClient) 
     assert [entry.name for entry in planner.strategies("twinp").entries] == ["twinpilots"]
     assert "llama.cpp" in [entry.name for entry in planner.engines().entries]
     changed = planner.make_machine({"base": "rtx4060-laptop", "changes": ["vram=12GB"]})
-    assert changed.memory("vram").capacity == 12 * 10**9
+    assert changed.memory("vram").capacity == 12 * 2**30
     documents = {**QUESTION, "hardware": changed, "model": model}
     assert planner.plan(documents).plan == helmsman.plan(documents).plan
 
