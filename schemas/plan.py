@@ -209,7 +209,8 @@ class Schedule(Frozen):
     where fewer than its cores were measured to be faster (PARK-48). `pass_tokens`: the tokens of each sequence that one
     pass over a prompt takes at most; a longer prompt takes several, each on top of those before (llama.cpp's
     micro-batches). `buffered_tokens`: the tokens of each sequence that buffers have room for, however short the prompt
-    is: llama.cpp reserves them for a whole micro-batch when it starts."""
+    is: llama.cpp reserves them for a whole micro-batch when it starts. `experts_apart`: matrices of experts that stream
+    come one after the other, each ahead of its product, as llama.cpp copies them, instead of all of a layer at once."""
 
     order: Literal["token-major", "layer-major"] = "token-major"
     overlap: Literal["none", "next-layer"] = "none"
@@ -223,6 +224,7 @@ class Schedule(Frozen):
     threads: Count | None = None
     pass_tokens: Count | None = None
     buffered_tokens: Count | None = None
+    experts_apart: bool = False
 
     @model_validator(mode="after")
     def _undivided(self) -> Self:

@@ -131,7 +131,7 @@ def _divided(placed: Placed) -> bool:
 
 def _streamed_weights(placed: KnownPlan, memory: str) -> int:
     """Return the largest operation's streamed bytes, or the largest stage's where all of one are held together; a
-    stage's matrices of experts are one operation's, as it multiplies by all of them at once."""
+    stage's matrices of experts are one operation's, as it multiplies by all of them at once, unless they come apart."""
     streamed = placed.fact("streamed weights", lambda: _streamed(placed)).get(memory)
     if streamed is None:
         return 0
@@ -139,7 +139,8 @@ def _streamed_weights(placed: KnownPlan, memory: str) -> int:
     together = held_together(ahead, batches_together(placed), work.new_tokens, chunk_of(placed))
     sizes: dict[tuple[str, int], int] = {}
     for tensor, known_bytes in streamed:
-        held_for = "" if together else "experts" if tensor.stacked else tensor.op
+        at_once = tensor.stacked and not placed.schedule.experts_apart
+        held_for = "" if together else "experts" if at_once else tensor.op
         key = held_for, stage_of(placed, tensor.op, tensor.layer)
         size = _streamed_bytes(placed, tensor, memory) if known_bytes is None else known_bytes
         sizes[key] = sizes.get(key, 0) + size

@@ -173,7 +173,8 @@ class LlamaCpp:
         work = frame.workload
         several = self.passes and frame.model.routed and self.micro < work.batch * work.new_tokens
         tokens = max(1, self.micro // work.batch) if several else None
-        return Schedule(pass_tokens=tokens, buffered_tokens=-(-self.micro // work.batch))
+        least = -(-self.micro // work.batch)
+        return Schedule(pass_tokens=tokens, buffered_tokens=least, experts_apart=self.passes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +332,8 @@ def _with_experts_away(way: PlanRequest[LlamaCppOptions]) -> Iterator[PlanReques
 
 
 def _may_attend_stepwise(request: PlanRequest[LlamaCppOptions], question: EngineQuestion) -> bool:
-    """Whether a request leaves open how a processor attends."""
+    """Whether a request leaves open how a processor attends, and scores have room in steps where Helm chooses how many
+    layers accelerators have."""
     options = request.options
     if options.flash_attn is not None or options.same_software or not is_plain(request.kv):
         return False
@@ -340,6 +342,8 @@ def _may_attend_stepwise(request: PlanRequest[LlamaCppOptions], question: Engine
     placed = question.settled
     if not isinstance(placed, LlamaCpp) or placed.slots(question.frame) > request.model.layers:
         return False
+    if options.ngl is not None:
+        return True
     work, room = request.workload, memory_use(placed.placement(question.frame))
     scores = score_bytes(request.model, placed.micro, work.context * work.batch)
     return all(use.used + scores <= use.available for use in room if use.buffers)
