@@ -17,7 +17,7 @@ PROMPTS = (32, 128, 256, 1024)
 """Tokens of prompts whose attention is timed whole, in every block."""
 LONG_PROMPT = 4096
 """Tokens of a prompt whose first and last chunk are timed, in one block: the seconds of a chunk grow with what lies
-before it, within 4 % evenly. In bf16, with AMX, its attention runs at 1.26 to 1.38 times the FLOP/s of a prompt of 1024
+before it, within 4 % evenly. In bf16, with AMX, its attention runs at 1.26 to 1.38 times the FLOP/s of 1024 tokens
 (2 cores of an Intel Xeon, Emerald Rapids)."""
 PRECISIONS: tuple[AttentionPrecision, ...] = ("f32", "bf16", "int16")
 """The precisions of queries, keys, values and attention weights in which it is timed."""
