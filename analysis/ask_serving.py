@@ -44,7 +44,7 @@ Ran = Callable[[], object]
 
 @dataclass(frozen=True)
 class ServingLoad:
-    """A question whose requests have been read, for whatever plan: who asks (`source`), what is demanded (`slo`)."""
+    """Holds a serving question whose requests have been read, for whatever plan: their `source`, the demanded `slo`."""
 
     question: ServingQuestion
     source: RequestSource
@@ -60,7 +60,7 @@ class ServingLoad:
 
 @dataclass(frozen=True)
 class ServingStudy(ServingLoad):
-    """A question whose plan and policy have been read too: what serves (`setup`)."""
+    """Holds a serving question whose plan and policy have been read too: the `setup` that serves."""
 
     plan_sha256: str
     setup: Setup

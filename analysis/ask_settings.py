@@ -29,11 +29,14 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.units import format_number
 
+_LOST = 0.02
+"""The share of a request's time by which settings must be slower for those of another plan to replace them."""
+
 
 @dataclass(frozen=True, slots=True)
 class _PricedSettings:
-    """Settings that were written for a plan, and what is predicted for them; `unpriced`: why nothing is, and `fits`:
-    whether that is for another reason than that they need more memory than there is."""
+    """Holds settings that were written for a plan, with their prediction (`nearest`); `unpriced`: the reason why there
+    is none; `fits`: False where that reason is a lack of memory."""
 
     content: WrittenSettings
     nearest: Planned | None
@@ -85,10 +88,6 @@ def _written(plan: Plan, form: EngineFormat, request: PlanRequest[Any] | None) -
 def _is_priced_by(plan: Plan, form: EngineFormat) -> bool:
     """Whether a plan is of an engine and predicted as that engine runs it, not as other software would."""
     return own_engine(plan) == form.name and plan.strategy.options.get("same_software") is not True
-
-
-_LOST = 0.02
-"""The part of the time of a request from which on the settings of another plan are returned."""
 
 
 def _of_own_plan(

@@ -86,8 +86,8 @@ def find_gpu(name: str) -> tuple[Gpu, Source]:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What joins every two GPUs of a board: bytes/s a direction, the most GPUs that it joins so (None: as many as there
-    are), and the source of both."""
+    """Describes the interconnect between every two GPUs of a board, NVLink or Infinity Fabric. `rate`: bytes/s a
+    direction; `most`: the largest number of GPUs that it joins (None: any); `source`: of both."""
 
     rate: float
     source: Source
@@ -95,7 +95,7 @@ class Fabric:
 
 
 def find_fabric(name: str) -> Fabric:
-    """Return a fabric of the catalogue."""
+    """Return the interconnect of the catalogue that is called `name`."""
     row = read_catalogue("gpus")["fabrics"][name]
     return Fabric(row["rate"], Source(**row["source"]), row.get("most"))
 

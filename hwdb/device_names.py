@@ -26,15 +26,16 @@ _VENDORS = frozenset({"nvidia", "geforce", "tesla", "amd", "radeon", "intel", "a
 _EVERYWHERE = _VENDORS | frozenset(
     {"core", "processor", "cpu", "gpu", "graphics", "generation", "workstation", "server", "edition"}
 )
-"""Those, and other words that tell no devices apart."""
+"""Words of vendors, and others that tell no devices apart."""
 _SERIES = re.compile(r"(?<=\bRyzen )[3579] ")
 """The digit of a series, which people leave out before a number."""
 _COUNT = re.compile(r"^\s*(\d{1,3})\s*[x×][ -]*(\S.*)$", re.IGNORECASE)
 """A number of devices and their name: four digits before an x are a model (7800X3D)."""
 _BETWEEN = re.compile(r"(\s*(?:,|&|\band\b|\s\+\s|\+(?=[a-z]))\s*)(?![^(]*\))", re.IGNORECASE)
-"""What stands between names of a list, outside of parentheses. `8480+` ends with no such thing."""
+"""Matches the separator between two names of a list (comma, `&`, `and`, `+`), outside of parentheses; the plus sign
+that ends `8480+` is part of the name."""
 _MODEL = re.compile(r"\d{3}|[a-z]\d|\d[a-z]")
-"""What a word of a name has that is the number of a model."""
+"""Matches a word that holds a model number, such as `3090` or `7800x3d`."""
 _SUFFIXES = {"Intel": re.compile(r"(?<=[0-9k])f$"), "AMD EPYC": re.compile(r"(?<=\d{4})p$")}
 """By the beginning of names: of processors without graphics, and of those that work alone on a board. Nothing else of
 these is another."""

@@ -111,7 +111,8 @@ OverheadKind = Literal["lookup", "norm", "append", "linear", "experts", "attenti
 
 
 class Edited(Frozen):
-    """What an edit of a machine multiplied rates of a device by: `read` bytes/s from its memory, `flops` its FLOP/s."""
+    """Holds the factors by which edits of a machine multiplied a device's rates: `read` the bytes/s from its memory,
+    `flops` its FLOP/s."""
 
     read: Positive = 1.0
     flops: Positive = 1.0
@@ -121,6 +122,7 @@ UNEDITED = Edited()
 
 
 def _is_unedited(edited: Edited) -> bool:
+    """Whether no edit changed a rate."""
     return edited == UNEDITED
 
 

@@ -108,9 +108,9 @@ def weight_pieces(matrices: Sequence[Buffer], fmt: StoredFormat, most: int) -> l
 
 
 def middle(turns: Sequence[Sequence[Probe]]) -> list[Probe]:
-    """Of each probe the median of several turns, as one that is held up reads half; of arithmetic, and of what devices
-    keep of it, the mean: two processors are on one core for moments, and units compute at two rates by turns. A run
-    sees all of these."""
+    """Return of each probe the median of several turns, as one that is held up reads half; of arithmetic, and of what
+    devices keep of it, the mean: two processors are on one core for moments, and units compute at two rates by turns. A
+    run sees all of these."""
 
     def usual(same: Sequence[Probe]) -> float:
         values = [probe.value for probe in same]

@@ -1,31 +1,33 @@
 """The whole profile: every processor, the link, and what it joins while it is busy."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
-from operator import attrgetter
 from pathlib import Path
 
 from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.measuring.host_facts import host_facts
 from helmsman.executor.profile import processor
 from helmsman.executor.profile.bench import MeasurementBuffers
-from helmsman.executor.profile.between_passes import measure_between_passes
-from helmsman.executor.profile.copies import Traffic, measure_link
-from helmsman.executor.profile.cuda import measure_cuda
+from helmsman.executor.profile.copies import Traffic
 from helmsman.executor.profile.disturbance import marked
-from helmsman.executor.profile.handovers import measure_handovers
-from helmsman.executor.profile.joint import Pair, measure_joint
+from helmsman.executor.profile.points import (
+    Subject,
+    cuda_point,
+    disk_point,
+    handover_point,
+    joint_point,
+    link_point,
+    passes_point,
+    prompt_attention_point,
+    stage_point,
+)
 from helmsman.executor.profile.processor import measure, read_point
-from helmsman.executor.profile.prompt_attention import measure_prompt_attention
 from helmsman.executor.profile.prompts import Step
 from helmsman.executor.profile.quality import BUDGET_S, MeasuredPoint, SamplesT, Session, Watch
-from helmsman.executor.profile.random_reads import measure_random_reads
 from helmsman.executor.profile.record import record
-from helmsman.executor.profile.requests import measure_requests
 from helmsman.executor.profile.samples import (
-    AttentionSamples,
     BetweenPassesSamples,
     BusySamples,
     CudaSamples,
@@ -33,14 +35,11 @@ from helmsman.executor.profile.samples import (
     HandoverSamples,
     JointSamples,
     LinkSamples,
-    ProcessorProfile,
     ProcessorSamples,
     Profile,
-    StageSamples,
 )
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.spread_samples import SpreadSamples
-from helmsman.executor.profile.synthetic_stage import measure_stage
 from helmsman.executor.system.interference import cpu_times, others_share
 from helmsman.executor.system.machine import Machine, beyond_caches
 from helmsman.schemas.errors import HardwareUnavailableError
@@ -64,22 +63,6 @@ PASSES_S = 6.0
 """Seconds of the budget that are kept for the time between passes, which needs a record of all else."""
 
 Tell = Callable[[str], None]
-
-
-@dataclass
-class _Subject:
-    """A processor being measured."""
-
-    name: str
-    kind: str
-    pool: Pool
-    excludes: tuple[str, ...] = ()
-    samples: ProcessorSamples = field(default_factory=ProcessorSamples)
-    stage: StageSamples = field(default_factory=StageSamples)
-
-    def profiled(self) -> ProcessorProfile:
-        """All that was measured of it."""
-        return ProcessorProfile(self.name, self.kind, self.pool.threads, self.excludes, self.samples, self.stage)
 
 
 def profile(
@@ -112,23 +95,23 @@ def profile(
     joint: list[JointSamples] = []
     handovers: list[HandoverSamples] = []
     if loopback is not None:
-        session.take([_joint_point(subjects, bench, engines["h2d"], loopback, joint)])
+        session.take([joint_point(subjects, bench, engines["h2d"], loopback, joint)])
         tell("both devices at once")
-        session.take([_handover_point(subjects, machine, engines, loopback, handovers)])
+        session.take([handover_point(subjects, machine, engines, loopback, handovers)])
         tell("hand-overs")
     for subject in subjects:
-        session.take([_stage_point(subject, bench), _prompt_attention_point(subject)])
+        session.take([stage_point(subject, bench), prompt_attention_point(subject)])
         tell(f"{subject.name}: in a running stage")
     links = {name: LinkSamples() for name in engines}
     for name, engine in engines.items():
-        session.take([_link_point(links, name, engine)])
+        session.take([link_point(links, name, engine)])
         tell(f"link {name}")
     cuda: list[CudaSamples] = []
     if machine.accelerators:
-        session.take([_cuda_point(subjects[0], bench, cuda)])
+        session.take([cuda_point(subjects[0], bench, cuda)])
     disks: list[DiskSamples] = []
     for folder in folders:
-        session.take([_disk_point(folder, disks)])
+        session.take([disk_point(folder, disks)])
         tell("random reads of a disk")
     left = session.finish()
     tell("disturbed points again")
@@ -150,7 +133,7 @@ def profile(
     )
     passes: list[BetweenPassesSamples] = []
     rest = Session(watch, bench.drop, session.left + PASSES_S)
-    rest.take([_passes_point(record(measured), machine, passes)])
+    rest.take([passes_point(record(measured), machine, passes)])
     left = left.plus(rest.finish())
     tell("between passes")
     measured = replace(measured, between_passes=passes[0], left=left)
@@ -182,7 +165,7 @@ def _engines(machine: Machine, loopback: Loopback | None) -> dict[str, CopyEngin
 
 
 def _measure_processors(
-    subjects: list[_Subject],
+    subjects: list[Subject],
     bench: MeasurementBuffers,
     engines: dict[str, CopyEngine],
     loopback: Loopback | None,
@@ -207,7 +190,7 @@ def _measure_processors(
     return busy
 
 
-def _together(subjects: list[_Subject], bench: MeasurementBuffers, watch: Watch) -> tuple[SpreadSamples, ...]:
+def _together(subjects: list[Subject], bench: MeasurementBuffers, watch: Watch) -> tuple[SpreadSamples, ...]:
     """Return the collectors of joint reads (bytes/s of host and accelerator at once) and of joint arithmetic (the share
     of its FLOP/s that each keeps); none where there is one processor."""
     if len(subjects) == 1:
@@ -230,67 +213,6 @@ def _throughout(joint: JointSamples, reads: SpreadSamples, kept: SpreadSamples) 
     them."""
     disturbed = max(joint.disturbed, reads.disturbed, kept.disturbed)
     return replace(joint, throughout=reads.undisturbed, kept=kept.undisturbed, disturbed=disturbed)
-
-
-def _joint_point(
-    subjects: list[_Subject],
-    bench: MeasurementBuffers,
-    engine: CopyEngine,
-    loopback: Loopback,
-    kept: list[JointSamples],
-) -> MeasuredPoint[JointSamples]:
-    """Host and accelerator at once, the link to the accelerator idle and busy, in several visits: what both reach in a
-    memory lay between 0.8 and 1.4 of what all CPUs read, for seconds at a time (2 cores of an AMD EPYC, Zen 5)."""
-    ends = (subjects[0], subjects[-1])
-    names = (ends[0].name, ends[1].name)
-    together = next(subject.pool for subject in subjects if set(names) <= set(subject.excludes))
-    pair = Pair(names, (ends[0].pool, ends[1].pool), together)
-
-    def more(samples: JointSamples) -> JointSamples:
-        measure_joint(pair, bench, "idle", samples)
-        with Traffic(engine, loopback.link).flowing():
-            measure_joint(pair, bench, "busy", samples)
-        samples.visits += 1
-        return samples
-
-    def keep(samples: JointSamples, share: float) -> None:
-        kept.append(replace(samples, disturbed=share))
-
-    return MeasuredPoint("joint", lambda: more(JointSamples()), keep, more=more)
-
-
-def _passes_point(
-    hardware: Hardware, machine: Machine, kept: list[BetweenPassesSamples]
-) -> MeasuredPoint[BetweenPassesSamples]:
-    """The point that measures the time between the passes of a run, into `kept`."""
-
-    def keep(samples: BetweenPassesSamples, share: float) -> None:
-        kept.append(replace(samples, disturbed=share))
-
-    return MeasuredPoint("between passes", lambda: measure_between_passes(hardware, machine), keep)
-
-
-def _handover_point(
-    subjects: list[_Subject],
-    machine: Machine,
-    engines: dict[str, CopyEngine],
-    loopback: Loopback,
-    kept: list[HandoverSamples],
-) -> MeasuredPoint[HandoverSamples]:
-    """Measure what it costs when work crosses from one device to the other."""
-
-    def run() -> HandoverSamples:
-        seats = (machine.cpus[: -loopback.cores], machine.cpus[-loopback.cores :])
-        ends = [
-            (subject.name, subject.pool, cpus[0] if len(cpus) == 1 else -1)
-            for subject, cpus in zip((subjects[0], subjects[-1]), seats, strict=True)
-        ]
-        return measure_handovers(ends, engines, loopback)
-
-    def keep(samples: HandoverSamples, share: float) -> None:
-        kept.append(replace(samples, disturbed=share))
-
-    return MeasuredPoint("hand-overs", run, keep)
 
 
 def _named(name: str, measuring: Iterator[Step]) -> Iterator[Step]:
@@ -341,15 +263,15 @@ def _check(machine: Machine, loopback: Loopback | None) -> None:
         )
 
 
-def _subjects(machine: Machine, loopback: Loopback | None) -> list[_Subject]:
+def _subjects(machine: Machine, loopback: Loopback | None) -> list[Subject]:
     """Every processor to measure, the host of splits first."""
     if loopback is None:
-        return [_Subject("cpu", "cpu", Pool(machine.cpus[: -1 if _drives_gpu(machine) else None]))]
+        return [Subject("cpu", "cpu", Pool(machine.cpus[: -1 if _drives_gpu(machine) else None]))]
     everything = Pool(machine.cpus)
     return [
-        _Subject("cpu", "cpu", Pool(machine.cpus[: -loopback.cores])),
-        _Subject("cpu-all", "cpu", everything, ("cpu", "loopback")),
-        _Subject("loopback", "loopback", Pool(machine.cpus[-loopback.cores :])),
+        Subject("cpu", "cpu", Pool(machine.cpus[: -loopback.cores])),
+        Subject("cpu-all", "cpu", everything, ("cpu", "loopback")),
+        Subject("loopback", "loopback", Pool(machine.cpus[-loopback.cores :])),
     ]
 
 
@@ -357,58 +279,3 @@ def _drives_gpu(machine: Machine) -> bool:
     """Whether the threads that hand a GPU its work get a CPU of their own: beside a pool on every CPU, whose threads
     wait for their next operation awake, a copy of 4 KiB took 0.1 ms longer (16 CPUs, an H100)."""
     return len(machine.cpus) >= MIN_CPUS and bool(machine.accelerators)
-
-
-def _stage_point(subject: _Subject, bench: MeasurementBuffers) -> MeasuredPoint[StageSamples]:
-    """A running stage, and several requests in one."""
-
-    def run() -> StageSamples:
-        stage = measure_stage(subject.pool)
-        stage.requests = measure_requests(subject.pool, bench.read)
-        return stage
-
-    def keep(stage: StageSamples, share: float) -> None:
-        subject.stage = replace(stage, disturbed=share)
-
-    return MeasuredPoint("stage", run, keep)
-
-
-def _prompt_attention_point(subject: _Subject) -> MeasuredPoint[AttentionSamples]:
-    """Return the point of attention over prompts, which is taken in several visits: what others on the memory do in one
-    of them meets no median, so that it has no sign of being unsteady of its own."""
-
-    def more(before: AttentionSamples) -> AttentionSamples:
-        return {
-            key: [*before.get(key, ()), *seconds] for key, seconds in measure_prompt_attention(subject.pool).items()
-        }
-
-    def keep(samples: AttentionSamples, share: float) -> None:
-        subject.samples.prompt_attention, subject.samples.prompt_attention_disturbed = samples, share
-
-    return MeasuredPoint("attention of prompts", lambda: more({}), keep, more=more)
-
-
-def _link_point(links: dict[str, LinkSamples], name: str, engine: CopyEngine) -> MeasuredPoint[LinkSamples]:
-    def keep(samples: LinkSamples, share: float) -> None:
-        links[name] = replace(samples, disturbed=share)
-
-    return MeasuredPoint(f"link {name}", lambda: measure_link(engine), keep, attrgetter("spread"))
-
-
-def _cuda_point(host: _Subject, bench: MeasurementBuffers, kept: list[CudaSamples]) -> MeasuredPoint[CudaSamples]:
-    """The GPU, and its link while the host reads."""
-
-    def keep(samples: CudaSamples, share: float) -> None:
-        kept.append(replace(samples, disturbed=share))
-
-    return MeasuredPoint("cuda", lambda: measure_cuda(lambda: bench.read(host.pool)), keep)
-
-
-def _disk_point(folder: Path, kept: list[DiskSamples]) -> MeasuredPoint[DiskSamples | None]:
-    """Reads of the disk of a folder; of one that has no direct reads, or no room, nothing is kept."""
-
-    def keep(samples: DiskSamples | None, share: float) -> None:
-        if samples is not None:
-            kept.append(replace(samples, disturbed=share))
-
-    return MeasuredPoint("disk", lambda: measure_random_reads(folder), keep)

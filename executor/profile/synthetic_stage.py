@@ -1,4 +1,4 @@
-"""A synthetic stage, for what only a running stage shows: the cost of small operations and of lookups.
+"""Runs a synthetic stage, for what only a running stage shows: the cost of small operations and of lookups.
 
 A stage with random weights runs prompts and steps; its own time stamps say what each operation took. Attention of
 prompts (`prompt_attention.py`), hand-overs and requests are timed on it, too."""

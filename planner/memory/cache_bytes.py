@@ -22,7 +22,7 @@ def kv_block_bytes(
 ) -> int:
     """Return bytes of a block's cache, by default the first one's, for every sequence in flight, at full context
     (eq 4.12). `passing`: tokens of a prompt that pass at a time, for which a window's cache has room; None: of the
-    window alone, a lower bound. Where it is not made, kept and read in one memory: `whole_cache_bytes`."""
+    window alone, a lower bound. A cache that is not made, kept and read in one memory has `whole_cache_bytes`."""
     cache = cache_of(model, layer)
     if cache is None:
         return 0

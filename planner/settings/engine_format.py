@@ -58,11 +58,11 @@ def _no_variants(_: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class EngineFormat:
-    """An engine. `strategy`: the one whose plans are its own; `version`, `source`: of the documentation that `write`
-    and `read` follow; `form`, `file`: as in `EngineSettings`. `write` raises UsageError for a plan of which nothing can
-    be said, `read` for what are no settings of it; `variants` of settings that were written differ in one choice that
-    is not the plan's, but the engine's. `own_options`: options of the strategy with which its plans can be said, the
-    best first; `expert_options`: those for models with experts, where they are others."""
+    """Describes the settings of an engine. `strategy`: the one whose plans are its own; `version`, `source`: of the
+    documentation that `write` and `read` follow; `form`, `file`: as in `EngineSettings`. `write` raises UsageError for
+    a plan of which nothing can be said, `read` for what are no settings of it; `variants` of settings that were written
+    differ in one choice that is not the plan's, but the engine's. `own_options`: options of the strategy with which its
+    plans can be said, the best first; `expert_options`: those for models with experts, where they are others."""
 
     name: EngineName
     strategy: str

@@ -204,15 +204,17 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
 
 
 _CHECKPOINT = re.compile(r"(?:\bserve\s+|--model[ =]|--model-path[ =])(\S+)")
+"""Matches the checkpoint that a command of vLLM serves, its first group."""
 _METHOD_IN_NAME = re.compile(rf"[-_/]({'|'.join(QUANTISATIONS)})(?![a-z0-9])", re.IGNORECASE)
+"""Matches the quantisation method in the name of a checkpoint."""
 
 
 def _checkpoint_method(text: str) -> str | None:
     """Return the method by which the checkpoint of a command is quantised, as its name states (`..-AWQ`, `..-FP8`);
     None where it states none."""
-    named = _CHECKPOINT.search(text)
-    found = _METHOD_IN_NAME.search(named[1]) if named is not None else None
-    return found[1].lower() if found is not None else None
+    checkpoint = _CHECKPOINT.search(text)
+    method = _METHOD_IN_NAME.search(checkpoint[1]) if checkpoint is not None else None
+    return method[1].lower() if method is not None else None
 
 
 def caches(last: Mapping[str, GivenFlag]) -> tuple[KvFormat, tuple[str, ...]]:

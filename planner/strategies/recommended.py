@@ -161,16 +161,17 @@ def _doubts_of_explained(chosen: "Contender", searched: "Decision") -> Iterator[
 
 
 def _simple_of(request: "PlanRequest[RecommendedOptions]") -> tuple[tuple[str, Mapping[str, object]], ...]:
-    """Return the simple strategies for a model and a machine, with their options: of blocks with norms after their
-    bodies, which no two devices compute together when run, llama.cpp's placement with prompts where weights are."""
+    """Return the simple strategies for a model and a machine, with their options. The executor computes a block with
+    norms after its bodies on one device: for dense models of such blocks llama.cpp's placement keeps products of
+    prompts on the device that has their weights."""
     several = len(roles(request.hardware).accelerators) > 1
     if request.model.is_dense:
         return (*SIMPLE, DIVIDED if several else OFFLOADING)
-    asked = (*SIMPLE, OFFLOADING, FITTED) if request.model.routed or several else (*SIMPLE, OFFLOADING)
+    strategies = (*SIMPLE, OFFLOADING, FITTED) if request.model.routed or several else (*SIMPLE, OFFLOADING)
     if request.model.routed or not any(layout.normed_after for layout in request.model.layouts):
-        return asked
+        return strategies
     whole = {"llama-cpp": {"no_op_offload": True}}
-    return tuple((name, {**options, **whole.get(name, {})}) for name, options in asked)
+    return tuple((name, {**options, **whole.get(name, {})}) for name, options in strategies)
 
 
 def _simple(request: "PlanRequest[RecommendedOptions]") -> "Iterator[Decision]":

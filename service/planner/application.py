@@ -93,7 +93,7 @@ async def _mistake(request: Request, error: Exception) -> Response:
 
 
 async def _wrong_parameter(request: Request, error: Exception) -> Response:
-    """A parameter of the query that is none, or of the path: nothing is called so."""
+    """Return the response about a parameter of the query that is wrong, or one of the path, which names nothing."""
     assert isinstance(error, RequestValidationError), "registered for these"
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:])

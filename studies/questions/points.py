@@ -18,6 +18,7 @@ _UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 
 _CAPACITIES = (("TB", 2**40), ("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
 """Units of capacities of memories, as `parse_capacity` reads them."""
 _BINARY = tuple((f"{unit[0]}iB", size) for unit, size in _CAPACITIES)
+"""The names of the same units where a range is written in them."""
 _MOST_DIGITS = 12
 """Digits of a whole number in a range."""
 

@@ -116,15 +116,21 @@ def test_engines_without_a_table_are_calibrated_by_the_figures_of_their_classes(
 def test_prompts_of_vllm_move_prompts_and_leave_steps(gpu: str, tokens: int, times: float) -> None:
     """Products that read their weights for most of their time are no slower where arithmetic is."""
     machine = compose(gpu, "AMD EPYC 7742", 64 * GIB, None)
-    asked = {"model": "Llama-3.1-8B", "hardware": machine, "engine": "vllm", "format": "f16", "prompt_tokens": tokens}
-    before = plan(asked).plan.predicted
+    question = {
+        "model": "Llama-3.1-8B",
+        "hardware": machine,
+        "engine": "vllm",
+        "format": "f16",
+        "prompt_tokens": tokens,
+    }
+    before = plan(question).plan.predicted
     said = times * tokens / before.prefill.seconds.mid
-    record = calibrate(asked, prefill=said).hardware
-    after = plan({**asked, "hardware": record}).plan.predicted
+    record = calibrate(question, prefill=said).hardware
+    after = plan({**question, "hardware": record}).plan.predicted
     assert tokens / after.prefill.seconds.mid == pytest.approx(said, rel=0.1)
     assert after.decode.seconds.mid == pytest.approx(before.decode.seconds.mid, rel=0.02)
     steps = [
-        plan({**asked, "hardware": record, "batch": batch, "prompt_tokens": 8}).plan.predicted.decode.seconds.mid
+        plan({**question, "hardware": record, "batch": batch, "prompt_tokens": 8}).plan.predicted.decode.seconds.mid
         for batch in (1, 8, 16, 32, 64, 128, 256)
     ]
     assert steps == sorted(steps)
@@ -132,9 +138,9 @@ def test_prompts_of_vllm_move_prompts_and_leave_steps(gpu: str, tokens: int, tim
 
 def test_both_phases_of_vllm_are_as_fast_as_they_ran() -> None:
     machine = compose("L40S", "AMD EPYC 7742", 64 * GIB, None)
-    asked = {"model": "Llama-3.1-8B", "hardware": machine, "engine": "vllm", "format": "f16", "prompt_tokens": 1000}
-    record = calibrate(asked, decode=45.0, prefill=8000.0).hardware
-    after = plan({**asked, "hardware": record}).plan.predicted
+    question = {"model": "Llama-3.1-8B", "hardware": machine, "engine": "vllm", "format": "f16", "prompt_tokens": 1000}
+    record = calibrate(question, decode=45.0, prefill=8000.0).hardware
+    after = plan({**question, "hardware": record}).plan.predicted
     assert after.tokens_per_second.mid == pytest.approx(45.0, rel=0.03)
     assert 1000 / after.prefill.seconds.mid == pytest.approx(8000.0, rel=0.1)
 
@@ -143,12 +149,14 @@ def test_steps_of_many_sequences_move_what_they_read() -> None:
     """Of joined products reading is a part at any number of tokens, of experts as well."""
     machine = compose("H100 SXM 80GB", "AMD EPYC 7742", 64 * GIB, None)
     for model, batch in (("Llama-3.1-8B", 64), ("Qwen3-30B-A3B", 8)):
-        asked = {"model": model, "hardware": machine, "engine": "vllm", "format": "f16", "batch": batch}
-        said = 0.6 * plan(asked).plan.predicted.tokens_per_second.mid
-        record = calibrate(asked, decode=said).hardware
+        question = {"model": model, "hardware": machine, "engine": "vllm", "format": "f16", "batch": batch}
+        said = 0.6 * plan(question).plan.predicted.tokens_per_second.mid
+        record = calibrate(question, decode=said).hardware
         (known,) = record.calibrations
         assert factors_in(known).factor("H100 SXM 80GB:share.16") > 1.2
-        assert plan({**asked, "hardware": record}).plan.predicted.tokens_per_second.mid == pytest.approx(said, rel=0.08)
+        assert plan({**question, "hardware": record}).plan.predicted.tokens_per_second.mid == pytest.approx(
+            said, rel=0.08
+        )
 
 
 def test_what_says_nothing_is_refused() -> None:

@@ -83,8 +83,8 @@ def test_edits_of_rates_edit_what_kernels_reach_of_them(engine: str) -> None:
     bare = compose("RTX 4090", "AMD Ryzen 9 7950X", 64 * GIB, None)
     seconds = {}
     for text in (AS_IT_IS, "vram_bw=x2", "gpu_flops=x2", "vram_bw=x2,gpu_flops=x2"):
-        asked = {"hardware": edited(bare, text), "engine": engine, "format": "f16", "prompt_tokens": 4096}
-        predicted = made(**asked).predicted
+        question = {"hardware": edited(bare, text), "engine": engine, "format": "f16", "prompt_tokens": 4096}
+        predicted = made(**question).predicted
         seconds[text] = predicted.decode.seconds.mid, predicted.prefill.seconds.mid
     (step, prompt), (faster, _) = seconds[AS_IT_IS], seconds["vram_bw=x2"]
     assert 1.7 < step / faster <= 2.0 and 1.5 < prompt / seconds["gpu_flops=x2"][1] <= 2.0

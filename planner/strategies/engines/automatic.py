@@ -57,8 +57,8 @@ _Shares = tuple[_Share, ...]
 
 @dataclass(frozen=True)
 class AutomaticFit:
-    """The search for a question. `margin`: bytes that stay free of each accelerator's memory; `schedule`: that of every
-    placement."""
+    """Searches the placement for a question. `margin`: bytes that stay free of each accelerator's memory; `schedule`:
+    that of every placement."""
 
     frame: Frame
     margin: int
